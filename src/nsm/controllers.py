@@ -1,0 +1,174 @@
+"""State networks: h_t, c_t = RNN([x_t, r_{t−1}], h_{t−1}), Eq. 1, one step at a time.
+
+Every network has the same interface: `output, state = network(x, state, noise)` with x (B, input_size), output c_t
+(B, size) and a named tuple of (B, size) tensors as state, whose initial value is learned. An LSTM hands out its hidden
+vector as c_t.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nsm.checks import at_least, choose, positive
+
+
+@dataclass(frozen=True)
+class Controller:
+    """Which state network a machine has."""
+
+    kind: str = "lstm"
+    """lstm, gru, rnn or feed-forward."""
+    size: int = 100
+    """n, the width of c_t."""
+    gain: float = 5.0
+    """Weights start as U(±gain/√(n_in + n)). The published 5 is large, and Associative Recall learns better with it."""
+    biases: int = 2
+    """Bias vectors of a recurrent layer: 2 as in torch (one for the input, one for the state), or 1."""
+    layer_norm: bool = False
+    """Layer norm on each gate and on the cell before its tanh (lstm only), as for question answering."""
+
+    def __post_init__(self) -> None:
+        choose("controller", self.kind, NETWORKS)
+        at_least("controller size", self.size, 1)
+        positive("gain", self.gain)
+        if self.biases not in (1, 2):
+            raise ValueError(f"biases must be 1 or 2, was {self.biases!r}")
+        if self.layer_norm and self.kind != "lstm":
+            raise ValueError(f"layer_norm needs an lstm controller, was {self.kind!r}")
+
+    def build(self, input_size: int, generator: torch.Generator | None = None) -> StateNetwork:
+        """The network for inputs of width `input_size`, its weights drawn from `generator`."""
+        network = NETWORKS[self.kind](input_size, self)
+        network.reset_parameters(generator)
+        return network
+
+
+class LSTMState(NamedTuple):
+    hidden: Tensor
+    cell: Tensor
+
+
+class HiddenState(NamedTuple):
+    hidden: Tensor
+
+
+class NoState(NamedTuple):
+    """A feed-forward controller remembers nothing: all memory is in the tape."""
+
+
+class StateNetwork(nn.Module, ABC):
+    """A single-step state network; subclasses give the state's type, the number of gates and the step."""
+
+    State: type[Any]
+    gates: int = 1
+
+    def __init__(self, input_size: int, config: Controller) -> None:
+        super().__init__()
+        self.config = config
+        self.input_size = at_least("input_size", input_size, 1)
+        self.size = config.size
+        rows = self.gates * self.size
+        self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
+        self.bias_ih = nn.Parameter(torch.empty(rows))
+        self.weight_hh: nn.Parameter | None = None
+        self.bias_hh: nn.Parameter | None = None
+        if self.State._fields:
+            self.weight_hh = nn.Parameter(torch.empty(rows, self.size))
+            if config.biases == 2:
+                self.bias_hh = nn.Parameter(torch.empty(rows))
+        self.initial = nn.ParameterDict({name: torch.empty(self.size) for name in self.State._fields})
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        bound = self.config.gain / math.sqrt(self.input_size + self.size)
+        for weight in (self.weight_ih, self.weight_hh):
+            if weight is not None:
+                nn.init.uniform_(weight, -bound, bound, generator=generator)
+        for bias in (self.bias_ih, self.bias_hh):
+            if bias is not None:
+                nn.init.zeros_(bias)
+        for start in self.initial.values():
+            nn.init.normal_(start, std=0.05, generator=generator)
+
+    def initial_state(self, batch: int) -> Any:
+        """The learned h_0 (and c_0), the same for every sample: a named tuple of (batch, size)."""
+        return self.State(*(self.initial[name].expand(batch, -1) for name in self.State._fields))
+
+    def _recurrent(self, hidden: Tensor) -> Tensor:
+        assert self.weight_hh is not None
+        return F.linear(hidden, self.weight_hh, self.bias_hh)
+
+    @abstractmethod
+    def forward(self, x: Tensor, state: Any, noise: Tensor | None = None) -> tuple[Tensor, Any]:
+        """One step. `noise` (B, size) is added to an LSTM's cell."""
+
+
+class LSTM(StateNetwork):
+    """i, f, g, o = gates; c = f c + i g (+ noise); h = o tanh(c)."""
+
+    State = LSTMState
+    gates = 4
+
+    def __init__(self, input_size: int, config: Controller) -> None:
+        super().__init__(input_size, config)
+        self.gate_norms: nn.ModuleList | None = None
+        self.cell_norm: nn.LayerNorm | None = None
+        if config.layer_norm:
+            self.gate_norms = nn.ModuleList(nn.LayerNorm(self.size) for _ in range(self.gates))
+            self.cell_norm = nn.LayerNorm(self.size)
+
+    def forward(self, x: Tensor, state: LSTMState, noise: Tensor | None = None) -> tuple[Tensor, LSTMState]:
+        gates = (F.linear(x, self.weight_ih, self.bias_ih) + self._recurrent(state.hidden)).chunk(4, dim=-1)
+        if self.gate_norms is not None:
+            gates = tuple(norm(gate) for norm, gate in zip(self.gate_norms, gates, strict=True))
+        i, f, g, o = gates
+        cell = torch.sigmoid(f) * state.cell + torch.sigmoid(i) * torch.tanh(g)
+        if noise is not None:
+            cell = cell + noise
+        # The norm shapes what the cell shows, not what it keeps.
+        shown = cell if self.cell_norm is None else self.cell_norm(cell)
+        hidden = torch.sigmoid(o) * torch.tanh(shown)
+        return hidden, LSTMState(hidden, cell)
+
+
+class GRU(StateNetwork):
+    """r, z = σ(…); n = tanh(W x + r (U h)); h = (1 − z) n + z h."""
+
+    State = HiddenState
+    gates = 3
+
+    def forward(self, x: Tensor, state: HiddenState, noise: Tensor | None = None) -> tuple[Tensor, HiddenState]:
+        r_x, z_x, n_x = F.linear(x, self.weight_ih, self.bias_ih).chunk(3, dim=-1)
+        r_h, z_h, n_h = self._recurrent(state.hidden).chunk(3, dim=-1)
+        z = torch.sigmoid(z_x + z_h)
+        candidate = torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
+        hidden = (1 - z) * candidate + z * state.hidden
+        return hidden, HiddenState(hidden)
+
+
+class RNN(StateNetwork):
+    """h = tanh(W x + U h)."""
+
+    State = HiddenState
+
+    def forward(self, x: Tensor, state: HiddenState, noise: Tensor | None = None) -> tuple[Tensor, HiddenState]:
+        hidden = torch.tanh(F.linear(x, self.weight_ih, self.bias_ih) + self._recurrent(state.hidden))
+        return hidden, HiddenState(hidden)
+
+
+class FeedForward(StateNetwork):
+    """c = tanh(W x): no state network, a one-state machine."""
+
+    State = NoState
+
+    def forward(self, x: Tensor, state: NoState, noise: Tensor | None = None) -> tuple[Tensor, NoState]:
+        return torch.tanh(F.linear(x, self.weight_ih, self.bias_ih)), state
+
+
+NETWORKS: dict[str, type[StateNetwork]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN, "feed-forward": FeedForward}

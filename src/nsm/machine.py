@@ -1,0 +1,468 @@
+"""Algorithm 1: the Neural Universal Turing Machine, and the plain memory-augmented network it generalises.
+
+    h_t, c_t = RNN([x_t, r_{t−1}], h_{t−1})                   state network         nsm.controllers
+    ξ^p      = P_I(c_t);  W_t = NSM(ξ^p, M_p)                 per control head      nsm.programs
+    ξ        = c_t W_t                                        per control head
+    r_t      = memory(ξ, M)                                   data memory           nsm.memories
+    y_t      = [c_t, r_t] W_out
+
+In a `MANN` W_t is one matrix for all time; in a `NUTM` it is read from a program memory at every step.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self, cast
+
+import torch
+from torch import Tensor, nn
+
+from nsm import pretrained
+from nsm.checks import at_least, choose, positive
+from nsm.controllers import Controller
+from nsm.memories import MEMORIES, NTM, Memory, MemoryConfig
+from nsm.nested import check_like, scale, select, stack
+from nsm.programs import Programs, StoredProgramLinear, gumbel_noise
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How the interface networks c_t → ξ start, and whether ξ is normalised."""
+
+    gain: float = 1.4
+    """Weights start as U(±gain √(6 / fan))."""
+    fan: str = "memory"
+    """head: fan = n + L, a head's own size (Xavier, the published NTM). memory: fan = P + K + (n+1)L, that of a whole
+    program memory, four to six times smaller weights (the published NUTM, and what learns reliably in both)."""
+    norm: bool = False
+    """Layer norm on each head's ξ, as for question answering."""
+
+    def __post_init__(self) -> None:
+        positive("interface gain", self.gain)
+        choose("interface fan", self.fan, ("head", "memory"))
+
+    def bound(self, in_features: int, out_features: int, programs: Programs | None) -> float:
+        """The bound of the uniform distribution a head's weights are drawn from."""
+        if self.fan == "head":
+            fan = in_features + out_features
+        else:
+            rows, keys = (1, 0) if programs is None else (programs.count, programs.keys)
+            fan = rows + keys + (in_features + 1) * out_features
+        return self.gain * math.sqrt(6 / fan)
+
+
+@dataclass(frozen=True)
+class MachineConfig:
+    """Everything that decides a machine's shape and how it starts; `programs` is None for a MANN."""
+
+    input_size: int
+    output_size: int
+    controller: Controller = field(default_factory=Controller)
+    memory: MemoryConfig | None = field(default_factory=NTM)
+    """None for a memory module of the user's own."""
+    programs: Programs | None = None
+    interface: Interface = field(default_factory=Interface)
+    batch_first: bool = False
+
+    def __post_init__(self) -> None:
+        at_least("input_size", self.input_size, 1)
+        at_least("output_size", self.output_size, 1)
+
+    def preset(self, name: str) -> MachineConfig:
+        """This configuration with the values that `name` stands for; nothing but those values knows a preset.
+
+        default: what learns reliably. A constant tape, heads on the first slot, small interface weights.
+        paper: the paper's equations; where it is silent, the initial values of the published code.
+        authors: paper, with the published code's deviations from the equations: tanh on keys, β/K, l_p averaged.
+        """
+        choose("preset", name, PRESETS)
+        if name == "default":
+            return self
+        config = replace(self, interface=replace(self.interface, fan="memory" if self.programs else "head"))
+        if self.memory is not None:
+            start: dict[str, Any] = {"initial_address": "zeros"} if isinstance(self.memory, NTM) else {}
+            config = replace(config, memory=replace(self.memory, initial_memory="random", **start))
+        if name == "authors" and self.programs is not None:
+            deviations = replace(self.programs, bounded_keys=True, strength_scale=1 / self.programs.keys, loss="mean")
+            config = replace(config, programs=deviations)
+        return config
+
+
+PRESETS = ("default", "paper", "authors")
+
+
+class MachineState(NamedTuple):
+    """All a machine carries from step to step."""
+
+    controller: Any
+    """The state network's named tuple, each (B, n)."""
+    memory: Any
+    """The data memory's named tuple, batch first."""
+    read: Tensor
+    """r_{t−1} (B, R·M)"""
+
+
+class Noise(NamedTuple):
+    """Random numbers of a forward pass, drawn outside and handed in, so that the pass itself is a pure function.
+
+    In `forward` with a leading time dimension, in `step` without.
+    """
+
+    cell: Tensor | None = None
+    """Added to an LSTM's cell: (T, B, n)."""
+    programs: Tensor | None = None
+    """Gumbel noise per control head: (T, B, heads, P)."""
+
+    def at(self, t: int) -> Noise:
+        return Noise(*(None if noise is None else noise[t] for noise in self))
+
+
+class Trace(NamedTuple):
+    """What happened at every step, time first. Steps after a sequence's end are zero."""
+
+    controller: Tensor
+    """c_t (T, B, n)"""
+    interfaces: tuple[Tensor, ...]
+    """ξ per control head, each (T, B, L)"""
+    programs: Tensor | None
+    """w^p (T, B, heads, P), None in a MANN"""
+    read_addresses: Tensor
+    """(T, B, R, N)"""
+    write_addresses: Tensor
+    """(T, B, W, N)"""
+    reads: Tensor
+    """r_t (T, B, R·M)"""
+    memory: Tensor | None
+    """M_t (T, B, N, M) if asked for with trace="memory" """
+
+
+class Machine(nn.Module, ABC):
+    """A state network, an interface network per control head, a data memory and an output layer.
+
+    `out, state = machine(x, state)` as in `nn.LSTM`: x (T, B, I), or (B, T, I) with `batch_first`.
+    """
+
+    initial_read: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        controller: str | Controller = "lstm",
+        memory: str | MemoryConfig | Memory = "ntm",
+        programs: Programs | None = None,
+        interface: Interface | None = None,
+        preset: str = "default",
+        batch_first: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(memory, str):
+            memory = MEMORIES[choose("memory", memory, MEMORIES)]()
+        config = MachineConfig(
+            input_size,
+            output_size,
+            Controller(controller) if isinstance(controller, str) else controller,
+            memory if isinstance(memory, MemoryConfig) else None,
+            programs,
+            interface or Interface(),
+            batch_first,
+        ).preset(preset)
+        self.config = config
+        self.memory = config.memory.build(generator) if config.memory is not None else cast(Memory, memory)
+        self.controller = config.controller.build(input_size + self.memory.read_size, generator)
+        self.interfaces = nn.ModuleList(self._interface_network(head.size, generator) for head in self.memory.heads)
+        self.norms = nn.ModuleList(nn.LayerNorm(head.size) for head in self.memory.heads if config.interface.norm)
+        self.output = nn.Linear(config.controller.size + self.memory.read_size, output_size)
+        nn.init.xavier_uniform_(self.output.weight, generator=generator)
+        nn.init.normal_(self.output.bias, std=0.01, generator=generator)
+        self.register_buffer("initial_read", torch.empty(self.memory.read_size).normal_(0, 0.01, generator=generator))
+        # Gumbel noise comes from a generator of the machine's own, so that it neither uses nor moves any global state.
+        self._generator = torch.Generator().manual_seed(0)
+
+    @abstractmethod
+    def _interface_network(self, size: int, generator: torch.Generator | None) -> nn.Module:
+        """The network of a control head whose interface has `size` numbers."""
+
+    @abstractmethod
+    def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """ξ_{t,n} (B, L) of control head n, and the program weights (B, P) that made it."""
+
+    # --- Algorithm 1 --------------------------------------------------------------------------------------------------
+
+    def _step(self, x: Tensor, state: MachineState, noise: Noise) -> tuple[Tensor, MachineState, Trace]:
+        c, controller = self.controller(torch.cat([x, state.read], dim=-1), state.controller, noise.cell)
+        interfaces, programs = [], []
+        for n in range(len(self.interfaces)):
+            interface, weights = self._interface(n, c, None if noise.programs is None else noise.programs[:, n])
+            interfaces.append(self.norms[n](interface) if self.norms else interface)
+            programs.append(weights)
+        read, memory, addresses = self.memory(interfaces, state.memory)
+        y = self.output(torch.cat([c, read], dim=-1))
+        mix = None if programs[0] is None else torch.stack(cast(list[Tensor], programs), dim=1)
+        tape = getattr(memory, "memory", None)
+        trace = Trace(c, tuple(interfaces), mix, addresses.read, addresses.write, read, tape)
+        return y, MachineState(controller, memory, read), trace
+
+    def step(self, x: Tensor, state: MachineState, noise: Noise | None = None) -> tuple[Tensor, MachineState]:
+        """One time step. x (B, I) → y (B, O) and the next state. A loop of steps equals one `forward`."""
+        self._check_input(x, ("B", "I"))
+        self._check_state(state, x.shape[0])
+        noise = self._noise((x.shape[0],), x, noise)
+        y, state, _ = self._step(x, state, noise)
+        return y, state
+
+    def forward(
+        self,
+        x: Tensor,
+        state: MachineState | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        trace: bool | str = False,
+        noise: Noise | None = None,
+    ) -> Any:
+        """Run over whole sequences: `out, state`, or `out, state, trace` if a trace is asked for.
+
+        x (T, B, I) → out (T, B, O); with `batch_first` (B, T, I) → (B, T, O). `lengths` (B,) are the sequences' own
+        lengths: after its end a sequence puts out zeros and its state stays as it was at its last step. `trace=True`
+        adds a `Trace`, `trace="memory"` one with the whole tape at every step.
+        """
+        if trace not in (True, False, "memory"):
+            raise ValueError(f"trace must be True, False or 'memory', was {trace!r}")
+        self._check_input(x, ("B", "T", "I") if self.config.batch_first else ("T", "B", "I"))
+        if self.config.batch_first:
+            x = x.transpose(0, 1)
+        steps, batch, _ = x.shape
+        ends = self._check_lengths(lengths, steps, batch)
+        if state is None:
+            state = self.initial_state(batch)
+        else:
+            self._check_state(state, batch)
+        noise = self._noise((steps, batch), x, noise)
+
+        outputs, traces = [], []
+        for t in range(steps):
+            y, after, happened = self._step(x[t], state, noise.at(t))
+            if trace != "memory":
+                happened = happened._replace(memory=None)
+            if t >= min(ends):
+                running = torch.tensor([t < end for end in ends], device=x.device)
+                y, happened = scale(y, running), scale(happened, running)
+                after = select(running, after, state)
+            state = after
+            outputs.append(y)
+            traces.append(happened if trace else None)
+        out = torch.stack(outputs, dim=1 if self.config.batch_first else 0)
+        return (out, state, stack(traces)) if trace else (out, state)
+
+    def initial_state(self, batch: int, slots: int | None = None) -> MachineState:
+        """The state before the first step. No weight depends on N: a tape of any number of `slots` will do."""
+        at_least("batch", batch, 1)
+        return MachineState(
+            self.controller.initial_state(batch),
+            self.memory.initial_state(batch, slots),
+            self.initial_read.expand(batch, -1),
+        )
+
+    # --- noise --------------------------------------------------------------------------------------------------------
+
+    def draw_noise(self, *shape: int, generator: torch.Generator, cell: float = 0.0) -> Noise:
+        """The noise of a training pass of shape (T, B), or (B,) for one step: `cell` is its deviation on the cell."""
+        like = self.initial_read
+        cells = programs = None
+        if cell:
+            if self.config.controller.kind != "lstm":
+                raise ValueError(f"noise on the cell needs an lstm controller, was {self.config.controller.kind!r}")
+            size = (*shape, self.config.controller.size)
+            cells = torch.empty(size, dtype=like.dtype).normal_(0, cell, generator=generator).to(like.device)
+        if self._noisy:
+            assert self.config.programs is not None
+            heads = len(self.interfaces)
+            programs = gumbel_noise(*shape, heads, self.config.programs.count, generator=generator, like=like)
+        return Noise(cells, programs)
+
+    @property
+    def _noisy(self) -> bool:
+        return self.config.programs is not None and self.config.programs.attention == "gumbel"
+
+    def seed(self, seed: int) -> None:
+        """Restart the machine's own generator of Gumbel noise."""
+        self._generator.manual_seed(seed)
+
+    def _noise(self, shape: tuple[int, ...], x: Tensor, noise: Noise | None) -> Noise:
+        if noise is None:
+            draw = self.training and self._noisy
+            return self.draw_noise(*shape, generator=self._generator) if draw else Noise()
+        programs = self.config.programs.count if self.config.programs else 0
+        expected = ((*shape, self.config.controller.size), (*shape, len(self.interfaces), programs))
+        for name, drawn, size in zip(Noise._fields, noise, expected, strict=True):
+            if drawn is not None and drawn.shape != size:
+                raise ValueError(f"noise.{name} must have shape {size}, was {tuple(drawn.shape)}")
+        if noise.cell is not None and self.config.controller.kind != "lstm":
+            raise ValueError(f"noise.cell needs an lstm controller, was {self.config.controller.kind!r}")
+        return noise
+
+    # --- losses, checks, files ----------------------------------------------------------------------------------------
+
+    def program_loss(self) -> Tensor:
+        """l_p of all program memories (Eq. 6), 0 in a MANN; to be added to the loss with the factor η_t."""
+        losses = [network.loss() for network in self.interfaces if isinstance(network, StoredProgramLinear)]
+        if not losses:
+            return self.initial_read.new_zeros(())
+        total = torch.stack(losses).sum()
+        return total / len(losses) if self.config.programs and self.config.programs.loss == "mean" else total
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers are trained."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def _check_input(self, x: Tensor, axes: tuple[str, ...]) -> None:
+        shape = f"({', '.join(axes)})".replace("I", str(self.config.input_size))
+        if not isinstance(x, Tensor):
+            raise ValueError(f"x must be a tensor of shape {shape}, was {type(x).__name__}")
+        if x.dim() != len(axes) or x.shape[-1] != self.config.input_size or 0 in x.shape:
+            raise ValueError(f"x must have shape {shape}, none of it 0, was {tuple(x.shape)}")
+        if x.dtype != self.output.weight.dtype:
+            raise ValueError(f"x must be {self.output.weight.dtype} like the weights, was {x.dtype}")
+
+    def _check_lengths(self, lengths: Tensor | Sequence[int] | None, steps: int, batch: int) -> list[int]:
+        if lengths is None:
+            return [steps] * batch
+        ends = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
+        if len(ends) != batch:
+            raise ValueError(f"lengths must have one entry per sequence, {batch}, had {len(ends)}")
+        for end in ends:
+            if isinstance(end, bool) or not isinstance(end, int) or not 1 <= end <= steps:
+                raise ValueError(f"lengths must be integers from 1 to T = {steps}, one was {end!r}")
+        return ends
+
+    def _check_state(self, state: MachineState, batch: int) -> None:
+        if not isinstance(state, MachineState):
+            raise ValueError(f"state must be a MachineState, as initial_state() makes it, was {type(state).__name__}")
+        tape = getattr(state.memory, "memory", None)
+        slots = tape.shape[1] if isinstance(tape, Tensor) and tape.dim() == 3 else None
+        check_like("state", state, self.initial_state(batch, slots))
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write the machine to a directory as `config.json` and `model.safetensors`: nothing in it can be executed."""
+        pretrained.save(Path(directory), type(self).__name__, self.config, self.state_dict())
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path, memory: Memory | None = None) -> Self:
+        """Read a machine that `save_pretrained` wrote; a memory module of your own is handed in again."""
+        kind, config, tensors = pretrained.load(Path(directory), MachineConfig)
+        known = {machine.__name__: machine for machine in (MANN, NUTM)}
+        if kind not in known or not issubclass(known[kind], cls):
+            raise ValueError(f"{directory} holds a machine of kind {kind!r}, not a {cls.__name__}")
+        if (config.memory is None) != (memory is not None):
+            wanted = "needs its own memory module, memory=…" if memory is None else "has a memory of its own already"
+            raise ValueError(f"the machine in {directory} {wanted}")
+        try:
+            machine = known[kind].from_config(config, memory)
+        except ValueError as error:
+            raise ValueError(f"{directory} can't be loaded: {error}") from None
+        pretrained.check(Path(directory), tensors, machine.state_dict())
+        machine.load_state_dict(tensors)
+        return cast(Self, machine)
+
+    @classmethod
+    def from_config(
+        cls, config: MachineConfig, memory: Memory | None = None, generator: torch.Generator | None = None
+    ) -> Machine:
+        """The machine a configuration describes: a NUTM if it has programs, else a MANN."""
+        arguments: dict[str, Any] = {
+            "controller": config.controller,
+            "memory": config.memory if memory is None else memory,
+            "interface": config.interface,
+            "batch_first": config.batch_first,
+            "generator": generator,
+        }
+        if config.programs is None:
+            return MANN(config.input_size, config.output_size, **arguments)
+        return NUTM(config.input_size, config.output_size, programs=config.programs, **arguments)
+
+    def extra_repr(self) -> str:
+        return f"{self.config.input_size} → {self.config.output_size}, {self.parameter_count:,} parameters"
+
+
+class MANN(Machine):
+    """A memory-augmented network with one static interface network per control head, ξ = c W (Eq. 2)."""
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        controller: str | Controller = "lstm",
+        memory: str | MemoryConfig | Memory = "ntm",
+        interface: Interface | None = None,
+        preset: str = "default",
+        batch_first: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            input_size,
+            output_size,
+            controller=controller,
+            memory=memory,
+            interface=interface,
+            preset=preset,
+            batch_first=batch_first,
+            generator=generator,
+        )
+
+    def _interface_network(self, size: int, generator: torch.Generator | None) -> nn.Module:
+        n = self.config.controller.size
+        network = nn.Linear(n, size)
+        bound = self.config.interface.bound(n, size, None)
+        nn.init.uniform_(network.weight, -bound, bound, generator=generator)
+        nn.init.normal_(network.bias, std=0.01, generator=generator)
+        return network
+
+    def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return self.interfaces[n](c), None
+
+
+class NUTM(Machine):
+    """A neural universal Turing machine: one stored-program memory per control head, ξ = c W_t (Algorithm 1)."""
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        programs: int | Programs = 2,
+        *,
+        controller: str | Controller = "lstm",
+        memory: str | MemoryConfig | Memory = "ntm",
+        interface: Interface | None = None,
+        preset: str = "default",
+        batch_first: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            input_size,
+            output_size,
+            controller=controller,
+            memory=memory,
+            programs=programs if isinstance(programs, Programs) else Programs(programs),
+            interface=interface,
+            preset=preset,
+            batch_first=batch_first,
+            generator=generator,
+        )
+
+    def _interface_network(self, size: int, generator: torch.Generator | None) -> nn.Module:
+        assert self.config.programs is not None
+        n = self.config.controller.size
+        bound = self.config.interface.bound(n, size, self.config.programs)
+        return StoredProgramLinear(n, size, self.config.programs, bound=bound, generator=generator)
+
+    def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        network = cast(StoredProgramLinear, self.interfaces[n])
+        weights = network.attend(c, noise)
+        return network.memory.execute(c, weights), weights

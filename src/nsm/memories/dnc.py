@@ -1,0 +1,138 @@
+"""The Differentiable Neural Computer's memory (Graves et al., 2016): allocation, free gates, temporal links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nsm.checks import at_least
+from nsm.memories.memory import Addresses, Head, MemoryConfig, Tape, content_address
+
+USAGE_EPSILON = 1e-6
+"""Usage is lifted to ε + (1 − ε) u, so that the product over used slots keeps a gradient."""
+
+
+@dataclass(frozen=True)
+class DNC(MemoryConfig):
+    """A DNC memory: several read heads, one write head."""
+
+    width: int = 64
+    read_heads: int = 4
+    links: bool = False
+    """Temporal links: reads may step on in the order of writing, or back. The paper leaves them out for bAbI."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("read_heads", self.read_heads, 1)
+
+    def build(self, generator: torch.Generator | None = None) -> DNCMemory:
+        return DNCMemory(self, generator)
+
+
+class DNCState(NamedTuple):
+    memory: Tensor
+    """(B, N, M)"""
+    usage: Tensor
+    """(B, N)"""
+    read_addresses: Tensor
+    """(B, R, N)"""
+    write_address: Tensor
+    """(B, 1, N)"""
+    precedence: Tensor
+    """(B, N): how much each slot was the last one written; (B, 0) without links."""
+    links: Tensor
+    """(B, N, N): links[i, j] is how much i was written right after j; (B, 0, 0) without links."""
+
+
+class DNCMemory(Tape):
+    """Two control heads. ξ of the reads: keys R·M, strengths R, free gates R, with links also 3 read modes per head.
+
+    ξ of the write: key M, strength, erase M, add M, allocation gate, write gate.
+    """
+
+    def __init__(self, config: DNC, generator: torch.Generator | None = None) -> None:
+        super().__init__(config, generator)
+        self.config = config
+        r, m = config.read_heads, config.width
+        self.read_parts = [r * m, r, r] + ([3 * r] if config.links else [])
+        self.write_parts = [m, 1, m, m, 1, 1]
+        self.heads = (Head("read", "read", sum(self.read_parts)), Head("write", "write", sum(self.write_parts)))
+        self.read_size = r * m
+
+    def initial_state(self, batch: int, slots: int | None = None) -> DNCState:
+        memory = self._blank(batch, slots)
+        n = memory.shape[1]
+        linked = n if self.config.links else 0
+        return DNCState(
+            memory,
+            memory.new_zeros(batch, n),
+            memory.new_zeros(batch, self.config.read_heads, n),
+            memory.new_zeros(batch, 1, n),
+            memory.new_zeros(batch, linked),
+            memory.new_zeros(batch, linked, linked),
+        )
+
+    def forward(self, interfaces: Sequence[Tensor], state: DNCState) -> tuple[Tensor, DNCState, Addresses]:
+        reading, writing = interfaces
+        keys, strengths, free, *modes = reading.split(self.read_parts, dim=-1)
+        write_key, write_strength, erase, add, allocation_gate, write_gate = writing.split(self.write_parts, dim=-1)
+
+        usage = update_usage(state.usage, state.write_address.squeeze(1), torch.sigmoid(free), state.read_addresses)
+        content = content_address(
+            write_key.unsqueeze(1), state.memory, (1 + F.softplus(write_strength)).unsqueeze(1)
+        ).squeeze(1)
+        g_a = torch.sigmoid(allocation_gate)
+        w_write = torch.sigmoid(write_gate) * (g_a * allocation(usage) + (1 - g_a) * content)
+        column = w_write.unsqueeze(-1)
+        memory = state.memory * (1 - column * torch.sigmoid(erase).unsqueeze(1)) + column * add.unsqueeze(1)
+
+        w_read = content_address(
+            keys.unflatten(-1, (-1, self.width)), memory, (1 + F.softplus(strengths)).unsqueeze(-1)
+        )
+        precedence, links = state.precedence, state.links
+        if self.config.links:
+            links = update_links(links, precedence, w_write)
+            precedence = (1 - w_write.sum(-1, keepdim=True)) * precedence + w_write
+            w_read = follow_links(w_read, links, state.read_addresses, modes[0])
+
+        read = (w_read @ memory).flatten(1)
+        addresses = Addresses(w_read, w_write.unsqueeze(1))
+        return read, DNCState(memory, usage, *addresses, precedence, links), addresses
+
+
+def update_usage(usage: Tensor, w_write: Tensor, free: Tensor, w_read: Tensor) -> Tensor:
+    """u = (u + w_w − u w_w) Π_r (1 − f_r w_r): written slots are used, freed ones are not. (B, N) → (B, N)."""
+    retention = (1 - free.unsqueeze(-1) * w_read).prod(dim=1)
+    return (usage + w_write - usage * w_write) * retention
+
+
+def allocation(usage: Tensor) -> Tensor:
+    """a[φ_j] = (1 − u[φ_j]) Π_{i<j} u[φ_i] with φ the slots from least to most used. (B, N) → (B, N).
+
+    The order has no gradient, the product has.
+    """
+    usage = USAGE_EPSILON + (1 - USAGE_EPSILON) * usage
+    order = torch.argsort(usage.detach(), dim=-1, stable=True)
+    ascending = usage.gather(-1, order)
+    used_before = torch.cumprod(torch.cat([torch.ones_like(ascending[:, :1]), ascending[:, :-1]], dim=-1), dim=-1)
+    return ((1 - ascending) * used_before).gather(-1, order.argsort(dim=-1))
+
+
+def update_links(links: Tensor, precedence: Tensor, w_write: Tensor) -> Tensor:
+    """L[i,j] = (1 − w[i] − w[j]) L[i,j] + w[i] p[j], no slot follows itself. (B, N, N) → (B, N, N)."""
+    i, j = w_write.unsqueeze(-1), w_write.unsqueeze(-2)
+    links = (1 - i - j) * links + i * precedence.unsqueeze(-2)
+    return links * (1 - torch.eye(links.shape[-1], dtype=links.dtype, device=links.device))
+
+
+def follow_links(content: Tensor, links: Tensor, previous: Tensor, modes: Tensor) -> Tensor:
+    """π₁ Lᵀ w_r + π₂ content + π₃ L w_r per read head. content, previous (B, R, N), modes (B, 3R) → (B, R, N)."""
+    backward, by_content, forward = torch.softmax(modes.unflatten(-1, (-1, 3)), dim=-1).split(1, dim=-1)
+    behind, ahead = previous @ links, previous @ links.transpose(-1, -2)
+    followed: Tensor = backward * behind + by_content * content + forward * ahead
+    return followed

@@ -1,0 +1,92 @@
+"""Least Recently Used Access (Santoro et al., 2016): write to the slot just read, or to the one used least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nsm.checks import at_least, choose
+from nsm.memories.memory import ORDERS, Addresses, Head, MemoryConfig, Tape, content_address
+
+
+@dataclass(frozen=True)
+class LRUA(MemoryConfig):
+    """An LRUA memory."""
+
+    width: int = 40
+    read_heads: int = 4
+    write_heads: int = 1
+    decay: float = 0.99
+    """γ: how much of a slot's usage is left after a step."""
+    least_used: int | None = None
+    """How many slots count as least used; None takes the number of read heads."""
+    order: str = "write-first"
+    """write-first (r_t reads M_t, as the equations say) or read-first (r_t reads M_{t−1})."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("read_heads", self.read_heads, 1)
+        at_least("write_heads", self.write_heads, 1)
+        choose("order", self.order, ORDERS)
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"decay must be at least 0 and below 1, was {self.decay!r}")
+        if self.least_used is not None:
+            at_least("least_used", self.least_used, 1)
+
+    def build(self, generator: torch.Generator | None = None) -> LRUAMemory:
+        return LRUAMemory(self, generator)
+
+
+class LRUAState(NamedTuple):
+    memory: Tensor
+    """(B, N, M)"""
+    usage: Tensor
+    """(B, N), w_u"""
+    read_addresses: Tensor
+    """(B, R, N), w_r"""
+
+
+class LRUAMemory(Tape):
+    """ξ of a read head: key M; of a write head: key M, gate α."""
+
+    def __init__(self, config: LRUA, generator: torch.Generator | None = None) -> None:
+        super().__init__(config, generator)
+        self.config = config
+        self.least_used = config.read_heads if config.least_used is None else config.least_used
+        self.heads = (
+            *(Head(f"read{i}", "read", config.width) for i in range(config.read_heads)),
+            *(Head(f"write{i}", "write", config.width + 1) for i in range(config.write_heads)),
+        )
+        self.read_size = config.read_heads * config.width
+
+    def initial_state(self, batch: int, slots: int | None = None) -> LRUAState:
+        memory = self._blank(batch, slots)
+        n = memory.shape[1]
+        return LRUAState(memory, memory.new_zeros(batch, n), memory.new_zeros(batch, self.config.read_heads, n))
+
+    def forward(self, interfaces: Sequence[Tensor], state: LRUAState) -> tuple[Tensor, LRUAState, Addresses]:
+        keys = torch.stack(list(interfaces[: self.config.read_heads]), dim=1)
+        writes = torch.stack(list(interfaces[self.config.read_heads :]), dim=1)
+        add, alpha = writes.split([self.width, 1], dim=-1)
+
+        least = least_used(state.usage, self.least_used)
+        gate = torch.sigmoid(alpha)
+        w_write = gate * state.read_addresses.mean(dim=1, keepdim=True) + (1 - gate) * least.sum(1).unsqueeze(1)
+        memory = state.memory * (1 - least[:, 0]).unsqueeze(-1) + w_write.transpose(1, 2) @ add
+
+        seen = memory if self.config.order == "write-first" else state.memory
+        w_read = content_address(keys, seen)
+        read = (w_read @ seen).flatten(1)
+        usage = self.config.decay * state.usage + w_read.sum(1) + w_write.sum(1)
+        return read, LRUAState(memory, usage, w_read), Addresses(w_read, w_write)
+
+
+def least_used(usage: Tensor, count: int) -> Tensor:
+    """The `count` least used slots, one-hot, the least used first; equals by position. usage (B, N) → (B, count, N)."""
+    # Before anything is written all slots tie: a stable sort makes the machine fill the tape in order.
+    order = torch.argsort(usage.detach(), dim=-1, stable=True)[:, :count]
+    return torch.nn.functional.one_hot(order, usage.shape[-1]).to(usage.dtype)

@@ -1,0 +1,123 @@
+"""The contract between a machine and its data memory: control heads, state in, state out."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nsm.checks import at_least, choose
+from nsm.similarity import norm
+
+INITIAL_MEMORY = ("constant", "random")
+INITIAL_ADDRESS = ("one-hot", "zeros", "uniform")
+ORDERS = ("read-first", "write-first")
+CONSTANT = 1e-6
+"""What a blank slot holds under a constant initial memory."""
+
+
+class Head(NamedTuple):
+    """A control head: one interface vector ξ of `size` numbers a step, from one interface network."""
+
+    name: str
+    kind: str
+    size: int
+
+
+class Addresses(NamedTuple):
+    """Where a step looked and where it wrote: read (B, R, N), write (B, W, N)."""
+
+    read: Tensor
+    write: Tensor
+
+
+@dataclass(frozen=True)
+class MemoryConfig(ABC):
+    """What every data memory has: N slots of width M, and how the tape looks before the first step."""
+
+    slots: int = 128
+    """N, the number of slots."""
+    width: int = 20
+    """M, the width of a slot."""
+    initial_memory: str = "constant"
+    """constant (every slot 1e-6) or random (fixed, U(±1/√(N+M)), as in the published code)."""
+
+    def __post_init__(self) -> None:
+        at_least("slots", self.slots, 1)
+        at_least("width", self.width, 1)
+        choose("initial_memory", self.initial_memory, INITIAL_MEMORY)
+
+    @abstractmethod
+    def build(self, generator: torch.Generator | None = None) -> Memory:
+        """The memory this describes."""
+
+
+class Memory(nn.Module, ABC):
+    """memory(ξ, M): takes one interface vector per control head and a state, gives what was read and the next state.
+
+    A memory of your own sets `heads`, `read_size`, `slots` and implements `initial_state` and `forward`; a state is any
+    named tuple of tensors with the batch first. Nothing is kept on the module.
+    """
+
+    heads: tuple[Head, ...]
+    read_size: int
+    slots: int
+
+    @abstractmethod
+    def initial_state(self, batch: int, slots: int | None = None) -> Any:
+        """The state before the first step, on a tape of `slots` slots (None: as configured)."""
+
+    @abstractmethod
+    def forward(self, interfaces: Sequence[Tensor], state: Any) -> tuple[Tensor, Any, Addresses]:
+        """One step. interfaces: (B, size) per head → read (B, read_size), next state, addresses."""
+
+
+class Tape(Memory):
+    """A memory matrix of N slots with a fixed initial content: what NTM, LRUA and DNC share."""
+
+    initial_memory: Tensor
+
+    def __init__(self, config: MemoryConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.slots = config.slots
+        self.width = config.width
+        self.bound = 1 / math.sqrt(config.slots + config.width) if config.initial_memory == "random" else 0.0
+        memory = torch.full((config.slots, config.width), CONSTANT)
+        if self.bound:
+            memory.uniform_(-self.bound, self.bound, generator=generator)
+        self.register_buffer("initial_memory", memory)
+
+    def _blank(self, batch: int, slots: int | None) -> Tensor:
+        """The tape before the first step, (batch, slots, width).
+
+        A shorter tape takes the first slots; a longer one goes on the same way, random content by a fixed seed.
+        """
+        wanted = self.slots if slots is None else at_least("slots", slots, 1)
+        memory = self.initial_memory[:wanted]
+        if wanted > self.slots:
+            more = torch.full((wanted - self.slots, self.width), CONSTANT)
+            if self.bound:
+                more.uniform_(-self.bound, self.bound, generator=torch.Generator().manual_seed(0))
+            memory = torch.cat([memory, more.to(memory)])
+        return memory.expand(batch, -1, -1)
+
+
+def first_address(kind: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """An address before the first step: all on the first slot, nowhere, or everywhere. shape (…, N)."""
+    address = like.new_zeros(shape)
+    if kind == "one-hot":
+        address[..., 0] = 1
+    elif kind == "uniform":
+        address.fill_(1 / shape[-1])
+    return address
+
+
+def content_address(key: Tensor, memory: Tensor, strength: Tensor | None = None) -> Tensor:
+    """softmax over slots of β cos(k, M(i)). key (B, H, M), memory (B, N, M), strength (B, H, 1) → (B, H, N)."""
+    similarity = key @ memory.transpose(-1, -2) / (norm(key).unsqueeze(-1) * norm(memory).unsqueeze(-2))
+    return torch.softmax(similarity if strength is None else strength * similarity, dim=-1)

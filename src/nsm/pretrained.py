@@ -1,0 +1,122 @@
+"""A machine in a directory: `config.json` and `model.safetensors`. Data only, nothing executable."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from nsm.checks import choose
+from nsm.memories import MEMORIES, MemoryConfig
+
+FORMAT = "nsm-machine"
+VERSION = 1
+CONFIG = "config.json"
+TENSORS = "model.safetensors"
+
+C = TypeVar("C")
+
+
+def to_json(value: Any) -> Any:
+    """A configuration as plain JSON data; a memory carries its name as `kind`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        names: dict[type, str] = {memory: name for name, memory in MEMORIES.items()}
+        return {"kind": names[type(value)], **fields} if type(value) in names else fields
+    return value
+
+
+def from_json(cls: type[C], data: Any, where: str = "config") -> C:
+    """The configuration of class `cls` that `to_json` made `data` of; refuses unknown and missing fields."""
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} must be an object, was {data!r}")
+    if cls is MemoryConfig:
+        data = dict(data)
+        cls = typing.cast(type[C], MEMORIES[choose(f"{where}.kind", data.pop("kind", ""), MEMORIES)])
+    hints = typing.get_type_hints(cls)
+    known = [f.name for f in dataclasses.fields(typing.cast(Any, cls))]
+    for name in data:
+        choose(f"a field of {where}", name, known)
+    for name in known:
+        if name not in data:
+            raise ValueError(f"{where}.{name} is missing")
+    return cls(**{name: _value(hints[name], data[name], f"{where}.{name}") for name in known})
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None
+    for option in options:
+        if isinstance(option, type) and dataclasses.is_dataclass(option):
+            return from_json(option, value, where)
+    if type(value) in options:
+        return value
+    if float in options and type(value) is int:
+        return float(value)
+    names = " or ".join(option.__name__ for option in options if option is not type(None))
+    raise ValueError(f"{where} must be {names}, was {value!r}")
+
+
+def save(directory: Path, kind: str, config: Any, tensors: dict[str, Tensor]) -> None:
+    """Write both files, each by a rename, the configuration last: a reader never finds half of either."""
+    directory.mkdir(parents=True, exist_ok=True)
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    _write(directory / TENSORS, save_tensors(contiguous))
+    document = {"format": FORMAT, "version": VERSION, "machine": kind, "config": to_json(config)}
+    _write(directory / CONFIG, (json.dumps(document, indent=2) + "\n").encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(directory: Path, cls: type[C]) -> tuple[str, C, dict[str, Tensor]]:
+    """The machine's kind, configuration and tensors, all read and checked before anything is built from them."""
+    for name in (CONFIG, TENSORS):
+        if not (directory / name).is_file():
+            raise ValueError(f"{directory} is not a saved machine: it has no {name}")
+    try:
+        document = json.loads((directory / CONFIG).read_bytes())
+    except ValueError:
+        raise ValueError(f"{directory / CONFIG} is damaged: not JSON") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError(f"{directory / CONFIG} does not describe an nsm machine")
+    if document.get("version") != VERSION:
+        raise ValueError(
+            f"{directory} has format version {document.get('version')!r}; this nsm reads version {VERSION}"
+        )
+    try:
+        config = from_json(cls, document.get("config"))
+    except ValueError as error:
+        raise ValueError(f"{directory / CONFIG} is damaged: {error}") from None
+    try:
+        tensors = load_tensors((directory / TENSORS).read_bytes())
+    except SafetensorError as error:
+        raise ValueError(f"{directory / TENSORS} is damaged: {error}") from None
+    return str(document.get("machine")), config, tensors
+
+
+def check(directory: Path, found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    """Raise a ValueError unless the tensors found are those expected, name by name and shape by shape."""
+    for name in sorted(found.keys() ^ expected.keys()):
+        raise ValueError(f"{directory / TENSORS} {'lacks' if name in expected else 'has an unknown'} tensor {name!r}")
+    for name, tensor in expected.items():
+        if found[name].shape != tensor.shape:
+            raise ValueError(
+                f"{directory / TENSORS}: {name} must have shape {tuple(tensor.shape)}, was {tuple(found[name].shape)}"
+            )

@@ -1,0 +1,277 @@
+"""Neural stored-program memory (Section 3.1): a key-value memory whose values are the weights of another network.
+
+    D(k, k_i)  = k·k_i / (|k| |k_i|)                          (3)
+    w(i)       = softmax_i(β D(k, k_i))                       (4)
+    p          = Σ_i w(i) v_i                                 (5)
+    l_p        = Σ_{i<j} D(k_i, k_j)                          (6)
+
+`ProgramMemory` holds keys and programs and answers queries; `StoredProgramLinear` adds the query network P_I and is a
+drop-in for `nn.Linear` in any network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nsm.checks import at_least, choose, positive
+from nsm.similarity import cosine_similarity
+
+
+@dataclass(frozen=True)
+class Programs:
+    """How many programs a control head stores and how it attends to them."""
+
+    count: int = 2
+    """P, the number of stored programs per control head."""
+    key_size: int | None = None
+    """K, the width of a program's key; None takes K = P as the paper does."""
+    attention: str = "key-value"
+    """key-value (Eqs. 3–4), direct (the query is the logits), uniform (fixed 1/P) or gumbel (hard, one at a time)."""
+    temperature: float = 1.0
+    """Temperature of the Gumbel softmax whose gradient the hard choice borrows."""
+    query_bias: bool = True
+    """Whether the query and strength networks have a bias."""
+    bounded_keys: bool = False
+    """tanh on the query and on the stored keys before they are compared, as in the published code."""
+    strength_scale: float = 1.0
+    """A factor on β. The published code's similarity is cos/K by accident: 1/K here."""
+    loss: str = "sum"
+    """l_p over the pairs of keys (and the heads of a machine): sum as in Eq. 6, or mean as in the published code."""
+
+    def __post_init__(self) -> None:
+        at_least("programs", self.count, 1)
+        choose("attention", self.attention, ATTENTION)
+        choose("loss", self.loss, ("sum", "mean"))
+        positive("temperature", self.temperature)
+        positive("strength_scale", self.strength_scale)
+        if self.key_size is not None:
+            at_least("key_size", self.key_size, 1)
+        if self.attention == "direct" and self.keys != self.count:
+            raise ValueError(
+                f"key_size must equal the number of programs, {self.count}, for direct attention, was {self.keys}"
+            )
+
+    @property
+    def keys(self) -> int:
+        """K, resolved."""
+        return self.count if self.key_size is None else self.key_size
+
+
+# --- attention: from a query and a strength to a weight per program ---------------------------------------------------
+
+
+def key_value_logits(query: Tensor, strength: Tensor, keys: Tensor) -> Tensor:
+    """β D(k, k_i), Eqs. 3–4. query (…, K), strength (…, 1), keys (P, K) → (…, P)."""
+    return strength * cosine_similarity(query.unsqueeze(-2), keys)
+
+
+def direct_logits(query: Tensor, strength: Tensor, keys: Tensor) -> Tensor:
+    """β k: the query network names the programs itself, no key is matched. query (…, P), strength (…, 1) → (…, P)."""
+    return strength * query
+
+
+def softmax_weights(logits: Tensor, noise: Tensor | None, temperature: float) -> Tensor:
+    """softmax over programs, Eq. 4. (…, P) → (…, P)."""
+    return torch.softmax(logits, dim=-1)
+
+
+def gumbel_weights(logits: Tensor, noise: Tensor | None, temperature: float) -> Tensor:
+    """One program, chosen by Gumbel-max on the logits; the gradient is that of the softmax at `temperature`.
+
+    Without noise (evaluation) the choice is greedy. logits, noise (…, P) → one-hot (…, P).
+    """
+    if noise is not None:
+        logits = logits + noise
+    soft = torch.softmax(logits / temperature, dim=-1)
+    hard = F.one_hot(logits.argmax(dim=-1), logits.shape[-1]).to(soft.dtype)
+    return hard + (soft - soft.detach())
+
+
+@dataclass(frozen=True)
+class Attention:
+    """An attention strategy: how logits come about, and how they become weights."""
+
+    logits: Callable[[Tensor, Tensor, Tensor], Tensor] | None
+    weights: Callable[[Tensor, Tensor | None, float], Tensor]
+    has_keys: bool
+    noisy: bool = False
+
+
+ATTENTION: dict[str, Attention] = {
+    "key-value": Attention(key_value_logits, softmax_weights, has_keys=True),
+    "direct": Attention(direct_logits, softmax_weights, has_keys=False),
+    "uniform": Attention(None, softmax_weights, has_keys=False),
+    "gumbel": Attention(key_value_logits, gumbel_weights, has_keys=True, noisy=True),
+}
+
+
+def gumbel_noise(*shape: int, generator: torch.Generator, like: Tensor) -> Tensor:
+    """Standard Gumbel noise −log E, E exponential, in the dtype and on the device of `like`."""
+    exponential = torch.empty(*shape, dtype=like.dtype).exponential_(generator=generator)
+    return -exponential.clamp_min(torch.finfo(like.dtype).tiny).log().to(like.device)
+
+
+# --- the losses on the keys -------------------------------------------------------------------------------------------
+
+
+def key_similarity_loss(keys: Tensor, reduction: str = "sum") -> Tensor:
+    """l_p = Σ_{i<j} D(k_i, k_j), Eq. 6, which keeps programs from collapsing into one. keys (P, K) → scalar."""
+    first, second = torch.triu_indices(len(keys), len(keys), offset=1, device=keys.device)
+    similarity = cosine_similarity(keys[first], keys[second])
+    total = similarity.sum()
+    return total / max(1, len(similarity)) if reduction == "mean" else total
+
+
+def orthogonality_loss(keys: Tensor) -> Tensor:
+    """l_p2 = ‖K Kᵀ − I‖ (Appendix G): the keys become an orthonormal basis. keys (P, P) → scalar."""
+    if keys.shape[0] != keys.shape[1]:
+        raise ValueError(f"keys must be square (key size = number of programs) for l_p2, were {tuple(keys.shape)}")
+    identity = torch.eye(len(keys), dtype=keys.dtype, device=keys.device)
+    loss: Tensor = torch.linalg.matrix_norm(keys @ keys.T - identity)
+    return loss
+
+
+def annealing(step: int, initial: float = 0.1, decay: float = 0.9) -> float:
+    """η_t, the weight of l_p at a training step: `initial` · `decay`^step."""
+    return float(initial * decay**step)
+
+
+# --- the memory and the layer -----------------------------------------------------------------------------------------
+
+
+class ProgramMemory(nn.Module):
+    """M_p: P programs of `in_features` + 1 rows (the last one is the bias) and `out_features` columns, under P keys.
+
+    keys (P, K), values (P, in_features + 1, out_features). Attention without keys (direct, uniform) stores none.
+    """
+
+    keys: nn.Parameter | None
+
+    def __init__(self, in_features: int, out_features: int, config: Programs) -> None:
+        super().__init__()
+        self.config = config
+        self.in_features = at_least("in_features", in_features, 1)
+        self.out_features = at_least("out_features", out_features, 1)
+        self.attention = ATTENTION[config.attention]
+        self.register_parameter(
+            "keys", nn.Parameter(torch.empty(config.count, config.keys)) if self.attention.has_keys else None
+        )
+        self.values = nn.Parameter(torch.empty(config.count, in_features + 1, out_features))
+
+    def reset_parameters(self, bound: float, generator: torch.Generator | None = None) -> None:
+        """Draw keys and programs from U(±bound)."""
+        if self.keys is not None:
+            nn.init.uniform_(self.keys, -bound, bound, generator=generator)
+        nn.init.uniform_(self.values, -bound, bound, generator=generator)
+
+    def attend(self, query: Tensor, strength: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Eqs. 3–4: how much of each program to take. query (…, K), strength (…, 1) → (…, P)."""
+        if self.attention.logits is None:
+            return self.uniform(query.shape[:-1], query)
+        keys = self.values.new_empty(0) if self.keys is None else self.keys
+        if self.config.bounded_keys:
+            query, keys = torch.tanh(query), torch.tanh(keys)
+        logits = self.attention.logits(query, self.config.strength_scale * strength, keys)
+        return self.attention.weights(logits, noise, self.config.temperature)
+
+    def uniform(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """1/P for every program, (*shape, P)."""
+        return like.new_full((*shape, self.config.count), 1 / self.config.count)
+
+    def working_program(self, weights: Tensor) -> Tensor:
+        """Eq. 5: p = Σ_i w(i) v_i as a matrix. weights (…, P) → (…, in_features + 1, out_features)."""
+        program: Tensor = torch.tensordot(weights, self.values, dims=1)
+        return program
+
+    def execute(self, c: Tensor, weights: Tensor) -> Tensor:
+        """[c, 1]·p without building p: Σ_i w(i) ([c, 1]·v_i). c (…, in_features), weights (…, P) → (…, out_features).
+
+        Mixing after the product costs one matrix product for the whole batch instead of a matrix per sample.
+        """
+        matrix, bias = self.values[:, :-1], self.values[:, -1]
+        each: Tensor = torch.tensordot(c, matrix, dims=([-1], [1])) + bias
+        return (weights.unsqueeze(-1) * each).sum(dim=-2)
+
+    def loss(self) -> Tensor:
+        """l_p of the keys, 0 where the attention has none."""
+        if self.keys is None:
+            return self.values.new_zeros(())
+        keys = torch.tanh(self.keys) if self.config.bounded_keys else self.keys
+        return key_similarity_loss(keys, self.config.loss)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features} → {self.out_features}, {self.config}"
+
+
+class StoredProgramLinear(nn.Module):
+    """A linear layer whose weight and bias are read from a program memory anew for every input.
+
+    A drop-in for `nn.Linear(in_features, out_features)`: `layer(c)` with c (…, in_features) → (…, out_features).
+    The query network P_I maps the input to a key and a strength, ξ^p = [k^p, β^p].
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        programs: int | Programs = 2,
+        *,
+        bound: float | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        config = programs if isinstance(programs, Programs) else Programs(programs)
+        self.memory = ProgramMemory(in_features, out_features, config)
+        self.query: nn.Linear | None = None
+        self.strength: nn.Linear | None = None
+        if self.memory.attention.logits is not None:
+            self.query = nn.Linear(in_features, config.keys, bias=config.query_bias)
+            self.strength = nn.Linear(in_features, 1, bias=config.query_bias)
+        # Gumbel noise comes from a generator of the layer's own, so that it neither uses nor moves any global state.
+        self._generator = torch.Generator().manual_seed(0)
+        self.reset_parameters(bound, generator)
+
+    @property
+    def in_features(self) -> int:
+        return self.memory.in_features
+
+    @property
+    def out_features(self) -> int:
+        return self.memory.out_features
+
+    def reset_parameters(self, bound: float | None = None, generator: torch.Generator | None = None) -> None:
+        """Draw all weights; programs and keys from U(±bound), by default the bound of `nn.Linear`, 1/√in_features."""
+        self.memory.reset_parameters(1 / math.sqrt(self.in_features) if bound is None else bound, generator)
+        for network in (self.query, self.strength):
+            if network is not None:
+                nn.init.xavier_uniform_(network.weight, gain=1.4, generator=generator)
+                if network.bias is not None:
+                    nn.init.normal_(network.bias, std=0.01, generator=generator)
+
+    def seed(self, seed: int) -> None:
+        """Restart the layer's own generator of Gumbel noise."""
+        self._generator.manual_seed(seed)
+
+    def attend(self, c: Tensor, noise: Tensor | None = None) -> Tensor:
+        """The program weights w^p for an input. c (…, in_features), noise (…, P) for Gumbel attention → (…, P)."""
+        if self.query is None or self.strength is None:
+            return self.memory.uniform(c.shape[:-1], c)
+        return self.memory.attend(self.query(c), F.softplus(self.strength(c)), noise)
+
+    def forward(self, c: Tensor, noise: Tensor | None = None) -> Tensor:
+        """c (…, in_features) → (…, out_features). While training, Gumbel noise is drawn unless it is handed in."""
+        if c.shape[-1] != self.in_features:
+            raise ValueError(f"c must have {self.in_features} features in its last dimension, was {tuple(c.shape)}")
+        if noise is None and self.training and self.memory.attention.noisy:
+            noise = gumbel_noise(*c.shape[:-1], self.memory.config.count, generator=self._generator, like=c)
+        return self.memory.execute(c, self.attend(c, noise))
+
+    def loss(self) -> Tensor:
+        """l_p (Eq. 6), to be added to the training loss with the annealed factor η_t."""
+        return self.memory.loss()

@@ -1,0 +1,19 @@
+"""Cosine similarity that is safe at zero vectors: the measure both memories, of data and of programs, address by."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+EPSILON = 1e-8
+"""Inside the square root, where it keeps the gradient at a zero vector finite; outside it would do nothing."""
+
+
+def norm(x: Tensor) -> Tensor:
+    """√(Σx² + ε) over the last dimension."""
+    return torch.sqrt((x * x).sum(dim=-1) + EPSILON)
+
+
+def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
+    """a·b / (|a| |b|) over the last dimension, broadcasting the others."""
+    return (a * b).sum(dim=-1) / (norm(a) * norm(b))
