@@ -1,7 +1,7 @@
 """State networks: h_t, c_t = RNN([x_t, r_{t−1}], h_{t−1}), Eq. 1, one step at a time.
 
 Every network has the same interface: `output, state = network(x, state, noise)` with x (B, input_size), output c_t
-(B, size) and a named tuple of (B, size) tensors as state, whose initial value is learned. An LSTM hands out its hidden
+(B, size) and a named tuple of (B, size) tensors as state. An LSTM hands out its hidden
 vector as c_t.
 """
 
@@ -31,6 +31,8 @@ class Controller:
     """Weights start as U(±gain/√(n_in + n)). The published 5 is large, and Associative Recall learns better with it."""
     biases: int = 2
     """Bias vectors of a recurrent layer: 2 as in torch (one for the input, one for the state), or 1."""
+    learned_start: bool = True
+    """Whether the state before the first step is learned; else it is zero."""
     layer_norm: bool = False
     """Layer norm on each gate and on the cell before its tanh (lstm only), as for question answering."""
 
@@ -83,7 +85,8 @@ class StateNetwork(nn.Module, ABC):
             self.weight_hh = nn.Parameter(torch.empty(rows, self.size))
             if config.biases == 2:
                 self.bias_hh = nn.Parameter(torch.empty(rows))
-        self.initial = nn.ParameterDict({name: torch.empty(self.size) for name in self.State._fields})
+        learned = self.State._fields if config.learned_start else ()
+        self.initial = nn.ParameterDict({name: torch.empty(self.size) for name in learned})
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         bound = self.config.gain / math.sqrt(self.input_size + self.size)
@@ -97,7 +100,9 @@ class StateNetwork(nn.Module, ABC):
             nn.init.normal_(start, std=0.05, generator=generator)
 
     def initial_state(self, batch: int) -> Any:
-        """The learned h_0 (and c_0), the same for every sample: a named tuple of (batch, size)."""
+        """h_0 (and c_0), the same for every sample: a named tuple of (batch, size)."""
+        if not self.config.learned_start:
+            return self.State(*(self.weight_ih.new_zeros(batch, self.size) for _ in self.State._fields))
         return self.State(*(self.initial[name].expand(batch, -1) for name in self.State._fields))
 
     def _recurrent(self, hidden: Tensor) -> Tensor:

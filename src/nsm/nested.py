@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 
-def apply(function: Callable[..., Tensor], *trees: Any) -> Any:
+def apply(function: Callable[..., Any], *trees: Any) -> Any:
     """The tree of `function(leaf, leaf, …)` over trees of the same shape; None stays None."""
     first = trees[0]
     if first is None:
         return None
-    if isinstance(first, Tensor):
+    if not isinstance(first, tuple):
         return function(*trees)
     children = [apply(function, *branches) for branches in zip(*trees, strict=True)]
     return type(first)(*children) if hasattr(first, "_fields") else tuple(children)

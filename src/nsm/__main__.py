@@ -1,0 +1,3 @@
+from nsm.cli import main
+
+main()

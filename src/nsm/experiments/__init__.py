@@ -1,0 +1,1 @@
+"""The paper as data: its machines, its runs, its published numbers."""

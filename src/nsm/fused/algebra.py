@@ -1,0 +1,193 @@
+"""The three matrix products everything is made of, on flat float32 arrays with explicit starts and strides.
+
+Operands are (array, start, stride): row i begins at start + i·stride. Widths along the lanes are multiples of 16; what
+is padded holds zeros. Each product has a fixed order of additions, so the same numbers give the same bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from nsm.fused.lanes import fma, load, splat, store, total
+
+
+@njit(nogil=True)
+def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
+    """C[i, :] += Σ_k A[i, k] W[k, :] for `rows` rows, k < `inner`, `width` columns (a multiple of 16).
+
+    Tiles of 4 × 32 outputs stay in registers while k runs: each load of W serves four rows.
+    """
+    i = 0
+    while i + 4 <= rows:
+        r0, r1, r2, r3 = a0 + i * lda, a0 + (i + 1) * lda, a0 + (i + 2) * lda, a0 + (i + 3) * lda
+        o0, o1, o2, o3 = c0 + i * ldc, c0 + (i + 1) * ldc, c0 + (i + 2) * ldc, c0 + (i + 3) * ldc
+        j = 0
+        while j + 32 <= width:
+            c00, c01 = load(c, o0 + j), load(c, o0 + j + 16)
+            c10, c11 = load(c, o1 + j), load(c, o1 + j + 16)
+            c20, c21 = load(c, o2 + j), load(c, o2 + j + 16)
+            c30, c31 = load(c, o3 + j), load(c, o3 + j + 16)
+            p = w0 + j
+            for k in range(inner):
+                left, right = load(w, p), load(w, p + 16)
+                x = splat(a[r0 + k])
+                c00, c01 = fma(x, left, c00), fma(x, right, c01)
+                x = splat(a[r1 + k])
+                c10, c11 = fma(x, left, c10), fma(x, right, c11)
+                x = splat(a[r2 + k])
+                c20, c21 = fma(x, left, c20), fma(x, right, c21)
+                x = splat(a[r3 + k])
+                c30, c31 = fma(x, left, c30), fma(x, right, c31)
+                p += ldw
+            store(c, o0 + j, c00), store(c, o0 + j + 16, c01)
+            store(c, o1 + j, c10), store(c, o1 + j + 16, c11)
+            store(c, o2 + j, c20), store(c, o2 + j + 16, c21)
+            store(c, o3 + j, c30), store(c, o3 + j + 16, c31)
+            j += 32
+        while j < width:
+            c0_, c1_, c2_, c3_ = load(c, o0 + j), load(c, o1 + j), load(c, o2 + j), load(c, o3 + j)
+            p = w0 + j
+            for k in range(inner):
+                v = load(w, p)
+                c0_ = fma(splat(a[r0 + k]), v, c0_)
+                c1_ = fma(splat(a[r1 + k]), v, c1_)
+                c2_ = fma(splat(a[r2 + k]), v, c2_)
+                c3_ = fma(splat(a[r3 + k]), v, c3_)
+                p += ldw
+            store(c, o0 + j, c0_), store(c, o1 + j, c1_), store(c, o2 + j, c2_), store(c, o3 + j, c3_)
+            j += 16
+        i += 4
+    while i < rows:
+        row, out = a0 + i * lda, c0 + i * ldc
+        j = 0
+        while j + 64 <= width:
+            x0, x1, x2, x3 = (
+                load(c, out + j),
+                load(c, out + j + 16),
+                load(c, out + j + 32),
+                load(c, out + j + 48),
+            )
+            p = w0 + j
+            for k in range(inner):
+                x = splat(a[row + k])
+                x0, x1 = fma(x, load(w, p), x0), fma(x, load(w, p + 16), x1)
+                x2, x3 = fma(x, load(w, p + 32), x2), fma(x, load(w, p + 48), x3)
+                p += ldw
+            store(c, out + j, x0), store(c, out + j + 16, x1)
+            store(c, out + j + 32, x2), store(c, out + j + 48, x3)
+            j += 64
+        while j < width:
+            x0 = load(c, out + j)
+            p = w0 + j
+            for k in range(inner):
+                x0 = fma(splat(a[row + k]), load(w, p), x0)
+                p += ldw
+            store(c, out + j, x0)
+            j += 16
+        i += 1
+
+
+@njit(nogil=True)
+def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
+    """C[k, :] += Σ_i A[i, k] D[i, :]: a weight's gradient from all rows at once; k < `height`, `width` columns."""
+    k = 0
+    while k + 4 <= height:
+        o0, o1, o2, o3 = c0 + k * ldc, c0 + (k + 1) * ldc, c0 + (k + 2) * ldc, c0 + (k + 3) * ldc
+        j = 0
+        while j + 32 <= width:
+            c00, c01 = load(c, o0 + j), load(c, o0 + j + 16)
+            c10, c11 = load(c, o1 + j), load(c, o1 + j + 16)
+            c20, c21 = load(c, o2 + j), load(c, o2 + j + 16)
+            c30, c31 = load(c, o3 + j), load(c, o3 + j + 16)
+            p, q = a0 + k, d0 + j
+            for _ in range(rows):
+                left, right = load(d, q), load(d, q + 16)
+                x = splat(a[p])
+                c00, c01 = fma(x, left, c00), fma(x, right, c01)
+                x = splat(a[p + 1])
+                c10, c11 = fma(x, left, c10), fma(x, right, c11)
+                x = splat(a[p + 2])
+                c20, c21 = fma(x, left, c20), fma(x, right, c21)
+                x = splat(a[p + 3])
+                c30, c31 = fma(x, left, c30), fma(x, right, c31)
+                p += lda
+                q += ldd
+            store(c, o0 + j, c00), store(c, o0 + j + 16, c01)
+            store(c, o1 + j, c10), store(c, o1 + j + 16, c11)
+            store(c, o2 + j, c20), store(c, o2 + j + 16, c21)
+            store(c, o3 + j, c30), store(c, o3 + j + 16, c31)
+            j += 32
+        while j < width:
+            c0_, c1_, c2_, c3_ = load(c, o0 + j), load(c, o1 + j), load(c, o2 + j), load(c, o3 + j)
+            p, q = a0 + k, d0 + j
+            for _ in range(rows):
+                v = load(d, q)
+                c0_ = fma(splat(a[p]), v, c0_)
+                c1_ = fma(splat(a[p + 1]), v, c1_)
+                c2_ = fma(splat(a[p + 2]), v, c2_)
+                c3_ = fma(splat(a[p + 3]), v, c3_)
+                p += lda
+                q += ldd
+            store(c, o0 + j, c0_), store(c, o1 + j, c1_), store(c, o2 + j, c2_), store(c, o3 + j, c3_)
+            j += 16
+        k += 4
+    while k < height:
+        out = c0 + k * ldc
+        for j in range(0, width, 16):
+            x0 = load(c, out + j)
+            p, q = a0 + k, d0 + j
+            for _ in range(rows):
+                x0 = fma(splat(a[p]), load(d, q), x0)
+                p += lda
+                q += ldd
+            store(c, out + j, x0)
+        k += 1
+
+
+@njit(nogil=True)
+def dots(a, a0, w, w0, ldw, c, c0, rows, inner):
+    """c[m] += Σ_i a[i] W[m, i] for `rows` rows of W, `inner` a multiple of 16."""
+    m = 0
+    while m + 4 <= rows:
+        p0 = w0 + m * ldw
+        p1, p2, p3 = p0 + ldw, p0 + 2 * ldw, p0 + 3 * ldw
+        zero = splat(np.float32(0.0))
+        x0, x1, x2, x3 = zero, zero, zero, zero
+        for i in range(0, inner, 16):
+            v = load(a, a0 + i)
+            x0, x1 = fma(v, load(w, p0 + i), x0), fma(v, load(w, p1 + i), x1)
+            x2, x3 = fma(v, load(w, p2 + i), x2), fma(v, load(w, p3 + i), x3)
+        c[c0 + m] += total(x0)
+        c[c0 + m + 1] += total(x1)
+        c[c0 + m + 2] += total(x2)
+        c[c0 + m + 3] += total(x3)
+        m += 4
+    while m < rows:
+        x0 = splat(np.float32(0.0))
+        for i in range(0, inner, 16):
+            x0 = fma(load(a, a0 + i), load(w, w0 + m * ldw + i), x0)
+        c[c0 + m] += total(x0)
+        m += 1
+
+
+@njit(nogil=True)
+def fill(a, start, width, value):
+    """`width` numbers from `start` on, a multiple of 16, become `value`."""
+    v = splat(value)
+    for i in range(start, start + width, 16):
+        store(a, i, v)
+
+
+@njit(nogil=True)
+def copy(a, a0, c, c0, width):
+    """`width` numbers, a multiple of 16, from a to c."""
+    for i in range(0, width, 16):
+        store(c, c0 + i, load(a, a0 + i))
+
+
+@njit(nogil=True)
+def add_into(a, a0, c, c0, width):
+    """c += a over `width` numbers, a multiple of 16."""
+    for i in range(0, width, 16):
+        store(c, c0 + i, load(c, c0 + i) + load(a, a0 + i))

@@ -1,0 +1,44 @@
+"""Buffers that are used again: fresh memory costs a page fault per 4 KiB, more than the arithmetic done on it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsm.fused.layout import padded
+
+
+class Buffers:
+    """Named float32 arrays that grow as needed and never shrink; their content is whatever was left in them."""
+
+    fill_value: float | None = None
+    """Set by tests to NaN: what is handed out is filled with it, so that a cell nobody wrote shows."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, np.ndarray] = {}
+        self._masks: dict[int, np.ndarray] = {}
+
+    def take(self, name: str, size: int) -> np.ndarray:
+        """An array of at least `size` numbers, with room for a whole vector after the last."""
+        array = self._arrays.get(name)
+        if array is None or array.size < size + 16:
+            array = self._arrays[name] = np.empty(padded(size) * 5 // 4 + 16, np.float32)
+        if self.fill_value is not None:
+            array.fill(self.fill_value)
+        return array
+
+    def zeros(self, name: str, size: int) -> np.ndarray:
+        """An array of at least `size` numbers that was all zeros when it was made, for padding that is only read."""
+        array = self._arrays.get(name)
+        if array is None or array.size < size + 16:
+            array = self._arrays[name] = np.zeros(padded(size) + 16, np.float32)
+        return array
+
+    def mask(self, width: int) -> np.ndarray:
+        """1 for the first `width` numbers, 0 up to the next multiple of 16."""
+        if width not in self._masks:
+            self._masks[width] = (np.arange(padded(width)) < width).astype(np.float32)
+        return self._masks[width]
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays.values())

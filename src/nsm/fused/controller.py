@@ -1,0 +1,177 @@
+"""The state network as a kernel: LSTM (with layer norm and noise on the cell) and feed-forward; see nsm.controllers.
+
+A step works on all running samples of a chunk: one product for the gates, then lane by lane.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from nsm.fused.algebra import accumulate, add_into, fill, multiply
+from nsm.fused.functions import sigmoid, tanh
+from nsm.fused.lanes import fma, load, splat, store, total
+
+NORM_EPSILON = 1e-5
+
+
+@njit(nogil=True)
+def normalise(a, a0, mask, n, n_p, hat, hat0):
+    """x̂ = (x − mean) / √(var + ε) over the first n of n_p numbers; returns 1/√(var + ε)."""
+    sums = splat(np.float32(0.0))
+    for i in range(0, n_p, 16):
+        sums = fma(load(a, a0 + i), load(mask, i), sums)
+    mean = total(sums) / np.float32(n)
+    squares = splat(np.float32(0.0))
+    for i in range(0, n_p, 16):
+        x = (load(a, a0 + i) - splat(mean)) * load(mask, i)
+        squares = fma(x, x, squares)
+    scale = np.float32(1.0) / np.sqrt(total(squares) / np.float32(n) + np.float32(NORM_EPSILON))
+    for i in range(0, n_p, 16):
+        store(hat, hat0 + i, (load(a, a0 + i) - splat(mean)) * load(mask, i) * splat(scale))
+    return scale
+
+
+@njit(nogil=True)
+def normalise_back(d, d0, hat, hat0, scale, w, w0, g_w, gw0, g_b, gb0, mask, n, n_p):
+    """From dy (in place) to dx of y = w x̂ + b:  dx = scale (dx̂ − mean(dx̂) − x̂ mean(dx̂ x̂)),  dx̂ = w dy.
+
+    x̂ has mean 0 and variance 1 whatever x is, so the part of dx̂ along those two directions is lost.
+    """
+    sums, along = splat(np.float32(0.0)), splat(np.float32(0.0))
+    for i in range(0, n_p, 16):
+        dy, x = load(d, d0 + i) * load(mask, i), load(hat, hat0 + i)
+        store(g_w, gw0 + i, fma(dy, x, load(g_w, gw0 + i)))
+        store(g_b, gb0 + i, load(g_b, gb0 + i) + dy)
+        dx = dy * load(w, w0 + i)
+        sums, along = sums + dx, fma(dx, x, along)
+        store(d, d0 + i, dx)
+    mean, slope = splat(total(sums) / np.float32(n)), splat(total(along) / np.float32(n))
+    for i in range(0, n_p, 16):
+        x = load(hat, hat0 + i)
+        store(d, d0 + i, (load(d, d0 + i) - mean - x * slope) * load(mask, i) * splat(scale))
+
+
+@njit(nogil=True)
+def forward(sizes, w, work, first, count, previous, batch):
+    """h_t for `count` samples whose rows begin at `first`; `previous` is where their last rows began, −1 at the start.
+
+    On entry `gates` holds the projected input and `before` the state row [h_{t−1} | r_{t−1}].
+    """
+    n_p, j_ = sizes.size_p, sizes.gates
+    d = n_p + sizes.reads_p
+    if sizes.lstm:
+        multiply(work.before, first * d, d, w.gates_s, 0, j_, work.gates, first * j_, j_, count, n_p + sizes.reads, j_)
+    else:
+        multiply(
+            work.before, first * d + n_p, d, w.gates_s, n_p * j_, j_, work.gates, first * j_, j_, count, sizes.reads, j_
+        )
+    for b in range(count):
+        row = first + b
+        gate, out = row * j_, row * d
+        if not sizes.lstm:
+            for i in range(0, n_p, 16):
+                store(work.after, out + i, tanh(load(work.gates, gate + i)))
+            continue
+        if sizes.controller_norm:
+            for k in range(4):
+                at = gate + k * n_p
+                work.scales[row * 5 + k] = normalise(work.gates, at, work.mask, sizes.size, n_p, work.hats, at)
+                for i in range(0, n_p, 16):
+                    weight, bias = load(w.gate_norm, k * n_p + i), load(w.gate_norm, j_ + k * n_p + i)
+                    store(work.gates, at + i, fma(load(work.hats, at + i), weight, bias))
+        last = (b if previous < 0 else batch + previous + b) * n_p
+        now = (batch + row) * n_p
+        for u in range(0, n_p, 16):
+            i = sigmoid(load(work.gates, gate + u))
+            f = sigmoid(load(work.gates, gate + n_p + u))
+            g = tanh(load(work.gates, gate + 2 * n_p + u))
+            o = sigmoid(load(work.gates, gate + 3 * n_p + u))
+            c = fma(f, load(work.cells, last + u), i * g)
+            if work.noise.size:
+                c = c + load(work.noise, row * n_p + u)
+            store(work.gates, gate + u, i)
+            store(work.gates, gate + n_p + u, f)
+            store(work.gates, gate + 2 * n_p + u, g)
+            store(work.gates, gate + 3 * n_p + u, o)
+            store(work.cells, now + u, c)
+        shown, at = work.cells, now
+        if sizes.controller_norm:
+            scale = normalise(work.cells, now, work.mask, sizes.size, n_p, work.cell_hats, row * n_p)
+            work.scales[row * 5 + 4] = scale
+            for u in range(0, n_p, 16):
+                hat = load(work.cell_hats, row * n_p + u)
+                store(work.shown, row * n_p + u, fma(hat, load(w.cell_norm, u), load(w.cell_norm, n_p + u)))
+            shown, at = work.shown, row * n_p
+        for u in range(0, n_p, 16):
+            store(work.after, out + u, load(work.gates, gate + 3 * n_p + u) * tanh(load(shown, at + u)))
+
+
+@njit(nogil=True)
+def backward(sizes, w, g, work, first, count, previous, batch):
+    """From dh_t (the first part of `d_state`) to the gates' gradient, and on to d_state and d_cell of the step before.
+
+    With c = f c' + i g, h = o tanh(c):
+        do = dh tanh(c)      dc = dh o (1 − tanh²c) + (dc from the step after)
+        di = dc g            df = dc c'        dg = dc i        dc' = dc f
+    and σ' = σ (1 − σ), tanh' = 1 − tanh² for what lies before the gates.
+    """
+    n_p, j_ = sizes.size_p, sizes.gates
+    d = n_p + sizes.reads_p
+    one = splat(np.float32(1.0))
+    for b in range(count):
+        row = first + b
+        gate, out = row * j_, b * d
+        if not sizes.lstm:
+            for i in range(0, n_p, 16):
+                c = load(work.after, row * d + i)
+                store(work.d_gates, gate + i, load(work.d_state, out + i) * (one - c * c))
+            continue
+        last = (b if previous < 0 else batch + previous + b) * n_p
+        shown, at = work.cells, (batch + row) * n_p
+        if sizes.controller_norm:
+            shown, at = work.shown, row * n_p
+        for u in range(0, n_p, 16):
+            dh, o = load(work.d_state, out + u), load(work.gates, gate + 3 * n_p + u)
+            t = tanh(load(shown, at + u))
+            store(work.d_gates, gate + 3 * n_p + u, dh * t * o * (one - o))
+            store(work.d_shown, b * n_p + u, dh * o * (one - t * t))
+        if sizes.controller_norm:
+            normalise_back(
+                work.d_shown, b * n_p, work.cell_hats, row * n_p, work.scales[row * 5 + 4],
+                w.cell_norm, 0, g.cell_norm, 0, g.cell_norm, n_p, work.mask, sizes.size, n_p,
+            )  # fmt: skip
+        for u in range(0, n_p, 16):
+            i, f = load(work.gates, gate + u), load(work.gates, gate + n_p + u)
+            gg = load(work.gates, gate + 2 * n_p + u)
+            dc = load(work.d_cell, b * n_p + u) + load(work.d_shown, b * n_p + u)
+            store(work.d_gates, gate + u, dc * gg * i * (one - i))
+            store(work.d_gates, gate + n_p + u, dc * load(work.cells, last + u) * f * (one - f))
+            store(work.d_gates, gate + 2 * n_p + u, dc * i * (one - gg * gg))
+            store(work.d_cell, b * n_p + u, dc * f)
+        if sizes.controller_norm:
+            for k in range(4):
+                place = gate + k * n_p
+                normalise_back(
+                    work.d_gates, place, work.hats, place, work.scales[row * 5 + k],
+                    w.gate_norm, k * n_p, g.gate_norm, k * n_p, g.gate_norm, j_ + k * n_p,
+                    work.mask, sizes.size, n_p,
+                )  # fmt: skip
+    # [h_{t−1} | r_{t−1}] reached the gates through one product; a feed-forward controller's h_{t−1} goes nowhere.
+    fill(work.d_state, 0, count * d, np.float32(0.0))
+    if sizes.lstm:
+        multiply(work.d_gates, first * j_, j_, w.gates_s_back, 0, d, work.d_state, 0, d, count, j_, d)
+    else:
+        multiply(
+            work.d_gates, first * j_, j_, w.gates_s_back, n_p, d, work.d_state, n_p, d, count, j_, sizes.reads_p
+        )
+
+
+@njit(nogil=True)
+def gradients(sizes, g, work, rows):
+    """The weights' gradients from all rows at once: dW = Σ dgatesᵀ [x | h | r], db = Σ dgates."""
+    j_, d, i_p = sizes.gates, sizes.size_p + sizes.reads_p, sizes.inputs_p
+    accumulate(work.d_gates, 0, j_, work.inputs, 0, i_p, g.gates_x_back, 0, i_p, rows, j_, i_p)
+    accumulate(work.d_gates, 0, j_, work.before, 0, d, g.gates_s_back, 0, d, rows, j_, d)
+    for row in range(rows):
+        add_into(work.d_gates, row * j_, g.gates_bias, 0, j_)

@@ -1,0 +1,417 @@
+"""The NTM's memory as a kernel, one sample and step at a time; see nsm.memories.ntm.
+
+A tape is stored as (M, N): the slots lie along the lanes, so that every operation on an address is a run of lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from nsm.fused.algebra import copy, dots, fill, multiply
+from nsm.fused.functions import exp, log, sigmoid_scalar, softplus_scalar
+from nsm.fused.lanes import fma, largest, load, maximum, root, splat, store, total
+from nsm.fused.buffers import Buffers
+from nsm.fused.layout import XI, padded
+from nsm.memories.ntm import TINY, NTMMemory, NTMState
+from nsm.similarity import EPSILON
+
+READ, WRITE = 0, 1
+# What is kept of a head's activated interface, per row and head: β, g, γ, 1/|k|, then the shifts.
+STRENGTH, GATE, GAMMA, KEY_INVERSE, SHIFTS = range(5)
+
+
+class NTMWork(NamedTuple):
+    """Sizes and buffers of an NTM tape for a chunk. Versions of the tape: B initial ones, then one per row and write."""
+
+    batch: int
+    slots: int
+    slots_p: int
+    width: int
+    writes: int
+    shifts: int
+    kept: int
+    heads: np.ndarray
+    """(heads, 3): kind, number among its kind, writes before it"""
+    mask: np.ndarray
+    """(N padded): 1 on slots, 0 on padding"""
+    memory: np.ndarray
+    """(B + rows·writes, M, N padded)"""
+    inverse: np.ndarray
+    """(B + rows·writes, N padded): 1/|M(i)|"""
+    address: np.ndarray
+    """(B + rows, heads, N padded)"""
+    similarity: np.ndarray
+    """(rows, heads, N padded): D"""
+    content: np.ndarray
+    """(rows, heads, N padded): w^c"""
+    shifted: np.ndarray
+    """(rows, heads, N padded): w̃"""
+    acts: np.ndarray
+    """(rows, heads, kept)"""
+    d_memory: np.ndarray
+    """(B, M, N padded): the gradient handed from step to step"""
+    d_address: np.ndarray
+    """(B, heads, N padded)"""
+    scratch: np.ndarray
+    """(4, N padded + 2·(shifts + 16))"""
+
+
+@njit(nogil=True)
+def norms(m, version):
+    """1/√(Σ_m M(i)² + ε) of every slot of a version of the tape."""
+    start = version * m.width * m.slots_p
+    for i in range(0, m.slots_p, 16):
+        squares = splat(np.float32(EPSILON))
+        for k in range(m.width):
+            x = load(m.memory, start + k * m.slots_p + i)
+            squares = fma(x, x, squares)
+        store(m.inverse, version * m.slots_p + i, splat(np.float32(1.0)) / root(squares))
+
+
+@njit(nogil=True)
+def start(m):
+    """What depends on the initial state alone."""
+    for b in range(m.batch):
+        norms(m, b)
+
+
+@njit(nogil=True)
+def softmax(z, z0, mask, out, o0, n_p):
+    """softmax of the unmasked numbers; the masked ones become 0."""
+    top = splat(np.float32(-1e30))
+    for i in range(0, n_p, 16):
+        keep = load(mask, i)
+        x = fma(keep - splat(np.float32(1.0)), splat(np.float32(1e30)), load(z, z0 + i) * keep)
+        top = maximum(top, x)
+    peak, sums = splat(largest(top)), splat(np.float32(0.0))
+    for i in range(0, n_p, 16):
+        e = exp(load(z, z0 + i) - peak) * load(mask, i)
+        sums = sums + e
+        store(out, o0 + i, e)
+    share = splat(np.float32(1.0) / total(sums))
+    for i in range(0, n_p, 16):
+        store(out, o0 + i, load(out, o0 + i) * share)
+
+
+@njit(nogil=True)
+def address(m, xi, x, version, before, now, at):
+    """A head's new address, from its interface at xi[x …], the tape `version` and its address `before`."""
+    n, n_p, width, acts = m.slots, m.slots_p, m.width, at * m.kept
+    squares = float(EPSILON)
+    for k in range(width):
+        squares += float(xi[x + k]) ** 2
+    beta = softplus_scalar(xi[x + width])
+    g = sigmoid_scalar(xi[x + width + 1])
+    gamma = np.float32(1.0) + softplus_scalar(xi[x + width + 2 + m.shifts])
+    k_inverse = np.float32(1.0 / math.sqrt(squares))
+    m.acts[acts + STRENGTH], m.acts[acts + GATE] = beta, g
+    m.acts[acts + GAMMA], m.acts[acts + KEY_INVERSE] = gamma, k_inverse
+    top, whole = xi[x + width + 2], 0.0
+    for s in range(m.shifts):
+        top = max(top, xi[x + width + 2 + s])
+    for s in range(m.shifts):
+        m.acts[acts + SHIFTS + s] = math.exp(float(xi[x + width + 2 + s] - top))
+        whole += m.acts[acts + SHIFTS + s]
+    for s in range(m.shifts):
+        m.acts[acts + SHIFTS + s] /= whole
+
+    # Content: softmax of β D.
+    line = at * n_p
+    fill(m.similarity, line, n_p, np.float32(0.0))
+    multiply(xi, x, 0, m.memory, version * width * n_p, n_p, m.similarity, line, n_p, 1, width, n_p)
+    for i in range(0, n_p, 16):
+        d = load(m.similarity, line + i) * splat(k_inverse) * load(m.inverse, version * n_p + i)
+        store(m.similarity, line + i, d)
+        store(m.scratch, i, d * splat(beta))
+    softmax(m.scratch, 0, m.mask, m.content, line, n_p)
+
+    # Interpolation, into a buffer with a margin on both sides that closes the circle.
+    reach = m.shifts // 2
+    for i in range(0, n_p, 16):
+        kept = splat(np.float32(1.0) - g) * load(m.address, before * n_p + i)
+        store(m.scratch, reach + i, fma(splat(g), load(m.content, line + i), kept))
+    for i in range(reach):
+        m.scratch[reach - 1 - i] = m.scratch[reach + (n - 1 - i) % n]
+        m.scratch[reach + n + i] = m.scratch[reach + i % n]
+    # Shift: w̃(i) = Σ_s s w^g(i − (s − reach)).
+    logs = n_p + 2 * (m.shifts + 16)
+    for i in range(0, n_p, 16):
+        w = splat(np.float32(0.0))
+        for s in range(m.shifts):
+            w = fma(splat(m.acts[acts + SHIFTS + s]), load(m.scratch, 2 * reach - s + i), w)
+        w = w * load(m.mask, i)
+        store(m.shifted, line + i, w)
+        store(m.scratch, logs + i, splat(gamma) * log(w + splat(np.float32(TINY))))
+    softmax(m.scratch, logs, m.mask, m.address, now * n_p, n_p)
+
+
+@njit(nogil=True)
+def forward(m, sizes, table, b, row, previous, xi, after, reads):
+    """One step of one sample: its heads in order, each on the tape as the ones before left it. Reads go to `after`."""
+    heads, n_p, width = sizes.heads, m.slots_p, m.width
+    tape = width * n_p
+    version = b if previous < 0 else m.batch + (previous + 1) * m.writes - 1
+    for h in range(heads):
+        x, at = row * sizes.interface + table[h, XI], row * heads + h
+        before = (b if previous < 0 else m.batch + previous) * heads + h
+        now = (m.batch + row) * heads + h
+        address(m, xi, x, version, before, now, at)
+        if m.heads[h, 0] == READ:
+            target = reads + m.heads[h, 1] * width
+            for k in range(width):
+                after[target + k] = 0
+            dots(m.address, now * n_p, m.memory, version * tape, n_p, after, target, width, n_p)
+            continue
+        written = m.batch + row * m.writes + m.heads[h, 1]
+        erase = x + width + 3 + m.shifts
+        for k in range(width):
+            m.scratch[k] = sigmoid_scalar(xi[erase + k])
+        for i in range(0, n_p, 16):
+            w, squares = load(m.address, now * n_p + i), splat(np.float32(EPSILON))
+            for k in range(width):
+                old = load(m.memory, version * tape + k * n_p + i)
+                new = fma(w, splat(xi[erase + width + k]) - old * splat(m.scratch[k]), old)
+                store(m.memory, written * tape + k * n_p + i, new)
+                squares = fma(new, new, squares)
+            store(m.inverse, written * n_p + i, splat(np.float32(1.0)) / root(squares))
+        version = written
+
+
+@njit(nogil=True)
+def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
+    """From dw (scratch[dw …]) of a head's address to its interface, the tape and the address before.
+
+        w = softmax(γ l), l = log(w̃ + tiny)      dz = w (dw − Σ w dw),  dγ = Σ dz l,  dw̃ = γ dz / (w̃ + tiny)
+        w̃(i) = Σ_s s_s w^g(i − s)                ds_s = Σ dw̃(i) w^g(i − s),  dw^g(i) = Σ_s s_s dw̃(i + s)
+        w^g = g w^c + (1 − g) w'                 dg = Σ dw^g (w^c − w'),  dw^c = g dw^g,  dw' = (1 − g) dw^g
+        w^c = softmax(β D)                       dz = w^c (dw^c − Σ w^c dw^c),  dβ = Σ dz D,  dD = β dz
+        D = k·M / (|k| |M|)                      dk = Σ_i dD (M/(|k||M|) − D k/|k|²)
+                                                 dM = dD (k/(|k||M|) − D M/|M|²)
+    """
+    n, n_p, width, acts, line = m.slots, m.slots_p, m.width, at * m.kept, at * m.slots_p
+    beta, g, gamma, k_inverse = m.acts[acts], m.acts[acts + GATE], m.acts[acts + GAMMA], m.acts[acts + KEY_INVERSE]
+    reach, stride = m.shifts // 2, n_p + 2 * (m.shifts + 16)
+    zero, tiny = splat(np.float32(0.0)), splat(np.float32(TINY))
+
+    sums = zero
+    for i in range(0, n_p, 16):
+        sums = fma(load(m.address, now * n_p + i), load(m.scratch, dw + i), sums)
+    inner, sums = splat(total(sums)), zero
+    # dw̃ goes to the second line of scratch, with a margin that closes the circle.
+    wide = stride + reach
+    for i in range(0, n_p, 16):
+        w = load(m.shifted, line + i) + tiny
+        dz = load(m.address, now * n_p + i) * (load(m.scratch, dw + i) - inner) * load(m.mask, i)
+        sums = fma(dz, log(w), sums)
+        store(m.scratch, wide + i, splat(gamma) * dz / w)
+    d_gamma = total(sums)
+    for i in range(reach):
+        m.scratch[wide - 1 - i] = m.scratch[wide + (n - 1 - i) % n]
+        m.scratch[wide + n + i] = m.scratch[wide + i % n]
+    # w^g once more, to the third line.
+    gated = 2 * stride + reach
+    for i in range(0, n_p, 16):
+        kept = splat(np.float32(1.0) - g) * load(m.address, before * n_p + i)
+        store(m.scratch, gated + i, fma(splat(g), load(m.content, line + i), kept))
+    for i in range(reach):
+        m.scratch[gated - 1 - i] = m.scratch[gated + (n - 1 - i) % n]
+        m.scratch[gated + n + i] = m.scratch[gated + i % n]
+
+    # Shifts: ds, then through their softmax.
+    place, inner_s = dx + width + 2, 0.0
+    for s in range(m.shifts):
+        sums = zero
+        for i in range(0, n_p, 16):
+            moved = load(m.scratch, gated + reach - s + i) * load(m.mask, i)
+            sums = fma(load(m.scratch, wide + i) * load(m.mask, i), moved, sums)
+        d_xi[place + s] = total(sums)
+        inner_s += d_xi[place + s] * m.acts[acts + SHIFTS + s]
+    for s in range(m.shifts):
+        d_xi[place + s] = m.acts[acts + SHIFTS + s] * (d_xi[place + s] - inner_s)
+
+    # dw^g, split between content and the address before; dw^c stays in the first line.
+    d_gate, inner_c = zero, zero
+    carry = (b * heads + h) * n_p
+    for i in range(0, n_p, 16):
+        d = zero
+        for s in range(m.shifts):
+            d = fma(splat(m.acts[acts + SHIFTS + s]), load(m.scratch, wide + s - reach + i), d)
+        d = d * load(m.mask, i)
+        c = load(m.content, line + i)
+        d_gate = fma(d, c - load(m.address, before * n_p + i), d_gate)
+        store(m.d_address, carry + i, splat(np.float32(1.0) - g) * d)
+        d = splat(g) * d
+        inner_c = fma(c, d, inner_c)
+        store(m.scratch, i, d)
+    d_xi[dx + width + 1] = total(d_gate) * g * (np.float32(1.0) - g)
+    d_xi[dx + width + 2 + m.shifts] = d_gamma * sigmoid_scalar(xi[x + width + 2 + m.shifts])
+
+    inner, d_beta, along = splat(total(inner_c)), zero, zero
+    for i in range(0, n_p, 16):
+        dz = load(m.content, line + i) * (load(m.scratch, i) - inner)
+        d = load(m.similarity, line + i)
+        inverse = load(m.inverse, version * n_p + i)
+        d_beta = fma(dz, d, d_beta)
+        dd = dz * splat(beta)
+        along = fma(dd, d, along)
+        store(m.scratch, i, dd * inverse * splat(k_inverse))
+        store(m.scratch, wide + i, dd * d * inverse * inverse)
+    d_xi[dx + width] = total(d_beta) * sigmoid_scalar(xi[x + width])
+    lost = total(along) * k_inverse * k_inverse
+    for k in range(width):
+        key, sums = splat(xi[x + k]), zero
+        source, target = (version * width + k) * n_p, (b * width + k) * n_p
+        for i in range(0, n_p, 16):
+            value, u = load(m.memory, source + i), load(m.scratch, i)
+            sums = fma(u, value, sums)
+            grown = fma(key, u, load(m.d_memory, target + i))
+            store(m.d_memory, target + i, grown - value * load(m.scratch, wide + i))
+        d_xi[dx + k] = total(sums) - xi[x + k] * lost
+
+
+@njit(nogil=True)
+def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
+    """The heads in reverse. d_read[reads …] is dr; d_memory and d_address carry on; dξ goes to d_xi by sample."""
+    heads, n_p, width = sizes.heads, m.slots_p, m.width
+    tape, mine = width * n_p, b * width * n_p
+    base = b if previous < 0 else m.batch + (previous + 1) * m.writes - 1
+    dw = 3 * (n_p + 2 * (m.shifts + 16))
+    zero = splat(np.float32(0.0))
+    for h in range(heads - 1, -1, -1):
+        x, at = row * sizes.interface + table[h, XI], row * heads + h
+        dx = b * sizes.interface + table[h, XI]
+        before = (b if previous < 0 else m.batch + previous) * heads + h
+        now = (m.batch + row) * heads + h
+        earlier = m.heads[h, 2]
+        version = base if earlier == 0 else m.batch + row * m.writes + earlier - 1
+        copy(m.d_address, (b * heads + h) * n_p, m.scratch, dw, n_p)
+        if m.heads[h, 0] == READ:
+            # r = Σ w(i) M(i):  dw(i) = dr·M(i),  dM(i) = w(i) dr
+            source = reads + m.heads[h, 1] * width
+            multiply(d_read, source, 0, m.memory, version * tape, n_p, m.scratch, dw, n_p, 1, width, n_p)
+            for k in range(width):
+                dr = splat(d_read[source + k])
+                for i in range(0, n_p, 16):
+                    place = mine + k * n_p + i
+                    store(m.d_memory, place, fma(dr, load(m.address, now * n_p + i), load(m.d_memory, place)))
+        else:
+            # M' = M + w (v − M e):  dw = Σ_m dM' (v − M e),  dv = Σ_i dM' w,  de = −Σ_i dM' M w,  dM = dM' (1 − w e)
+            erase = width + 3 + m.shifts
+            for k in range(width):
+                e, v = sigmoid_scalar(xi[x + erase + k]), xi[x + erase + width + k]
+                d_erase, d_add = zero, zero
+                for i in range(0, n_p, 16):
+                    place = mine + k * n_p + i
+                    d, w = load(m.d_memory, place), load(m.address, now * n_p + i)
+                    old = load(m.memory, version * tape + k * n_p + i)
+                    store(m.scratch, dw + i, fma(d, splat(v) - old * splat(e), load(m.scratch, dw + i)))
+                    dw_ = d * w
+                    d_add, d_erase = d_add + dw_, fma(dw_, old, d_erase)
+                    store(m.d_memory, place, d - dw_ * splat(e))
+                d_xi[dx + erase + k] = -total(d_erase) * e * (np.float32(1.0) - e)
+                d_xi[dx + erase + width + k] = total(d_add)
+        address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx)
+
+
+class NTMTape:
+    """The Python side of the kernel: buffers for a chunk, states in and out."""
+
+    def __init__(self, memory: NTMMemory) -> None:
+        self.config = memory.config
+        counts = [0, 0]
+        rows = []
+        for head in memory.heads:
+            kind = READ if head.kind == "read" else WRITE
+            rows.append((kind, counts[kind], counts[WRITE]))
+            counts[kind] += 1
+        self.heads = np.array(rows, np.int64)
+        self.order = [[h for h, row in enumerate(rows) if row[0] == kind] for kind in (READ, WRITE)]
+
+    def work(self, buffers: Buffers, batch: int, rows: int, slots: int) -> NTMWork:
+        n_p, m, heads = padded(slots), self.config.width, len(self.heads)
+        shifts, writes = 2 * self.config.shift_range + 1, self.config.write_heads
+        versions, kept = batch + rows * writes, SHIFTS + shifts
+        return NTMWork(
+            batch,
+            slots,
+            n_p,
+            m,
+            writes,
+            shifts,
+            kept,
+            self.heads,
+            buffers.mask(slots),
+            buffers.take("memory", versions * m * n_p),
+            buffers.take("inverse", versions * n_p),
+            buffers.take("address", (batch + rows) * heads * n_p),
+            buffers.take("similarity", rows * heads * n_p),
+            buffers.take("content", rows * heads * n_p),
+            buffers.take("shifted", rows * heads * n_p),
+            buffers.take("acts", rows * heads * kept),
+            buffers.take("d_memory", batch * m * n_p),
+            buffers.take("d_address", batch * heads * n_p),
+            # Lanes of padding read the margins of these lines, so they start as zeros.
+            buffers.zeros("scratch", max(4 * (n_p + 2 * (shifts + 16)), m)),
+        )
+
+    def load(self, work: NTMWork, state: NTMState) -> None:
+        """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
+        b, n, n_p = work.batch, work.slots, work.slots_p
+        _transpose_in(work.memory[: b * work.width * n_p].reshape(b, work.width, n_p), state.memory, n)
+        self._addresses(work.address, work)[:, :, n:] = 0
+        for indices, addresses in zip(self.order, (state.read_addresses, state.write_addresses), strict=True):
+            self._addresses(work.address, work)[:, indices, :n] = addresses
+
+    def _addresses(self, array: np.ndarray, work: NTMWork) -> np.ndarray:
+        heads = len(self.heads)
+        return array[: work.batch * heads * work.slots_p].reshape(work.batch, heads, work.slots_p)
+
+    def final(self, work: NTMWork, last: np.ndarray) -> NTMState:
+        """The state after each sample's `last` row."""
+        n_p, heads = work.slots_p, len(self.heads)
+        versions = work.batch + (last + 1) * work.writes - 1
+        tapes = work.memory.size // (work.width * n_p)
+        memory = work.memory[: tapes * work.width * n_p].reshape(tapes, work.width, n_p)[versions, :, : work.slots]
+        lines = work.address.size // (heads * n_p)
+        addresses = work.address[: lines * heads * n_p].reshape(lines, heads, n_p)[work.batch + last, :, : work.slots]
+        read, write = (np.ascontiguousarray(addresses[:, indices]) for indices in self.order)
+        return NTMState(np.ascontiguousarray(memory.transpose(0, 2, 1)), read, write)
+
+    def load_gradient(self, work: NTMWork, d_final: NTMState | None) -> None:
+        """The gradient of the final state, where the backward pass begins."""
+        size = work.batch * work.width * work.slots_p
+        work.d_memory[:size] = 0
+        self._addresses(work.d_address, work)[:] = 0
+        if d_final is not None:
+            n = work.slots
+            tapes = work.d_memory[:size].reshape(work.batch, work.width, work.slots_p)
+            tapes[:, :, :n] = d_final.memory.transpose(0, 2, 1)
+            for indices, d in zip(self.order, (d_final.read_addresses, d_final.write_addresses), strict=True):
+                self._addresses(work.d_address, work)[:, indices, :n] = d
+
+    def gradient(self, work: NTMWork) -> NTMState:
+        """The gradient of the initial state, where the backward pass ended."""
+        n, size = work.slots, work.batch * work.width * work.slots_p
+        tapes = work.d_memory[:size].reshape(work.batch, work.width, work.slots_p)[:, :, :n]
+        read, write = (
+            np.ascontiguousarray(self._addresses(work.d_address, work)[:, indices, :n]) for indices in self.order
+        )
+        return NTMState(np.ascontiguousarray(tapes.transpose(0, 2, 1)), read, write)
+
+    def trace(self, work: NTMWork, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Per row: read addresses (R, N), write addresses (W, N), the tape (N, M)."""
+        heads, n, n_p = len(self.heads), work.slots, work.slots_p
+        begin = work.batch * heads * n_p
+        lines = work.address[begin : begin + rows * heads * n_p].reshape(rows, heads, n_p)[:, :, :n]
+        begin, size = work.batch * work.width * n_p, rows * work.writes * work.width * n_p
+        tapes = work.memory[begin : begin + size].reshape(rows, work.writes, work.width, n_p)[:, -1, :, :n]
+        return lines[:, self.order[0]], lines[:, self.order[1]], tapes.transpose(0, 2, 1)
+
+
+def _transpose_in(target: np.ndarray, memory: np.ndarray, n: int) -> None:
+    target[:, :, :n] = memory.transpose(0, 2, 1)
+    target[:, :, n:] = 0

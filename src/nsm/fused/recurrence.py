@@ -1,0 +1,185 @@
+"""Algorithm 1 over whole sequences, forward and backward, for one chunk of a batch; see nsm.machine.
+
+Sequences of a chunk are sorted, longest first, and only steps that happen are stored: the rows of step t are
+first[t] … first[t] + count[t] − 1, and sample b is the b-th of them. What no step depends on (input projection, output
+layer, all weights' gradients) is done for all rows at once, outside the loop over time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numba.extending import overload
+
+from nsm.fused import controller, ntm, programs
+from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply
+from nsm.fused.lanes import flush_denormals, restore_denormals
+
+
+class Work(NamedTuple):
+    """Everything a chunk's forward pass leaves for its backward pass, and what the backward pass works on."""
+
+    noise: np.ndarray
+    """(rows, n padded) noise on the cell, or empty"""
+    gumbel: np.ndarray
+    """(rows, heads, P) Gumbel noise, or empty"""
+    inputs: np.ndarray
+    """(rows, I padded)"""
+    before: np.ndarray
+    """(rows, D): [h_{t−1} | r_{t−1}]"""
+    after: np.ndarray
+    """(rows, D): [h_t | r_t]"""
+    gates: np.ndarray
+    """(rows, J)"""
+    cells: np.ndarray
+    """(B + rows, n padded): the initial ones first"""
+    raw: np.ndarray
+    """(rows, Q)"""
+    mix: np.ndarray
+    """(rows, heads, P): w^p"""
+    soft: np.ndarray
+    """(rows, heads, P): the softmax behind w^p"""
+    interface: np.ndarray
+    """(rows, X)"""
+    outputs: np.ndarray
+    """(rows, O padded)"""
+    mask: np.ndarray
+    """(n padded): 1 on units, 0 on padding"""
+    head_masks: np.ndarray
+    """(X)"""
+    hats: np.ndarray
+    cell_hats: np.ndarray
+    shown: np.ndarray
+    scales: np.ndarray
+    interface_hats: np.ndarray
+    interface_scales: np.ndarray
+    d_outputs: np.ndarray
+    """(rows, O padded)"""
+    d_after: np.ndarray
+    """(rows, D): from the output layer"""
+    d_gates: np.ndarray
+    """(rows, J)"""
+    d_raw: np.ndarray
+    """(rows, Q)"""
+    d_inputs: np.ndarray
+    """(rows, I padded), or empty if nobody asks"""
+    d_state: np.ndarray
+    """(B, D): handed from step to step"""
+    d_cell: np.ndarray
+    """(B, n padded)"""
+    d_shown: np.ndarray
+    d_interface: np.ndarray
+    """(B, X)"""
+    d_mix: np.ndarray
+
+
+def memory_start(memory: Any) -> None:
+    """What a memory computes from its initial state; the memory's type picks the kernel."""
+
+
+def memory_forward(
+    memory: Any, sizes: Any, table: Any, b: int, row: int, previous: int, xi: Any, after: Any, reads: int
+) -> None:
+    """One sample's step on the tape."""
+
+
+def memory_backward(
+    memory: Any, sizes: Any, table: Any, b: int, row: int, previous: int, xi: Any, d_read: Any, reads: int, d_xi: Any
+) -> None:
+    """One sample's step back."""
+
+
+KERNELS: dict[type, Any] = {ntm.NTMWork: ntm}
+
+
+@overload(memory_start)
+def _start(memory):
+    kernel = KERNELS[memory.instance_class].start
+    return lambda memory: kernel(memory)
+
+
+@overload(memory_forward)
+def _forward(memory, sizes, table, b, row, previous, xi, after, reads):
+    kernel = KERNELS[memory.instance_class].forward
+
+    def implementation(memory, sizes, table, b, row, previous, xi, after, reads):
+        kernel(memory, sizes, table, b, row, previous, xi, after, reads)
+
+    return implementation
+
+
+@overload(memory_backward)
+def _backward(memory, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
+    kernel = KERNELS[memory.instance_class].backward
+
+    def implementation(memory, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
+        kernel(memory, sizes, table, b, row, previous, xi, d_read, reads, d_xi)
+
+    return implementation
+
+
+@njit(nogil=True, cache=True)
+def forward(sizes, scales, table, w, work, memory, first, count):
+    """Run a chunk: `inputs`, the first step's `before` and the memory's initial state in, `outputs` and states out."""
+    denormals = flush_denormals()
+    steps, batch, rows = count.size, count[0], first[count.size]
+    i_p, n_p, j_, o_p = sizes.inputs_p, sizes.size_p, sizes.gates, sizes.outputs_p
+    d = n_p + sizes.reads_p
+    for row in range(rows):
+        copy(w.gates_bias, 0, work.gates, row * j_, j_)
+        copy(w.out_bias, 0, work.outputs, row * o_p, o_p)
+    multiply(work.inputs, 0, i_p, w.gates_x, 0, j_, work.gates, 0, j_, rows, sizes.inputs, j_)
+    memory_start(memory)
+    for t in range(steps):
+        previous = first[t - 1] if t > 0 else -1
+        controller.forward(sizes, w, work, first[t], count[t], previous, batch)
+        programs.forward(sizes, scales, table, w, work, first[t], count[t])
+        for b in range(count[t]):
+            row = first[t] + b
+            reads = row * d + n_p
+            last = previous + b if t > 0 else -1
+            # The padding of r is part of a row that products run over.
+            fill(work.after, reads + sizes.reads_p - 16, 16, np.float32(0.0))
+            memory_forward(memory, sizes, table, b, row, last, work.interface, work.after, reads)
+        if t + 1 < steps:
+            copy(work.after, first[t] * d, work.before, first[t + 1] * d, count[t + 1] * d)
+    multiply(work.after, 0, d, w.out, 0, o_p, work.outputs, 0, o_p, rows, n_p + sizes.reads, o_p)
+    restore_denormals(denormals)
+
+
+@njit(nogil=True, cache=True)
+def backward(sizes, scales, table, w, g, work, memory, first, count):
+    """Run a chunk back: `d_outputs` in, gradients to `g`, to `d_inputs` and to the initial state out.
+
+    On entry d_state, d_cell and the memory's own d_… hold the gradient of each sample's final state. A step touches the
+    first count[t] samples only, so a shorter one's waits untouched until time has come down to its last step.
+    """
+    denormals = flush_denormals()
+    steps, batch, rows = count.size, count[0], first[count.size]
+    i_p, n_p, j_, o_p = sizes.inputs_p, sizes.size_p, sizes.gates, sizes.outputs_p
+    d = n_p + sizes.reads_p
+    fill(work.d_after, 0, rows * d, np.float32(0.0))
+    multiply(work.d_outputs, 0, o_p, w.out_back, 0, d, work.d_after, 0, d, rows, sizes.outputs, d)
+    for t in range(steps - 1, -1, -1):
+        previous = first[t - 1] if t > 0 else -1
+        add_into(work.d_after, first[t] * d, work.d_state, 0, count[t] * d)
+        fill(work.d_interface, 0, count[t] * sizes.interface, np.float32(0.0))
+        for b in range(count[t]):
+            last = previous + b if t > 0 else -1
+            memory_backward(
+                memory, sizes, table, b, first[t] + b, last, work.interface,
+                work.d_state, b * d + n_p, work.d_interface,
+            )  # fmt: skip
+        programs.backward(sizes, scales, table, w, g, work, first[t], count[t])
+        controller.backward(sizes, w, g, work, first[t], count[t], previous, batch)
+    controller.gradients(sizes, g, work, rows)
+    programs.gradients(sizes, g, work, rows)
+    accumulate(work.d_outputs, 0, o_p, work.after, 0, d, g.out_back, 0, d, rows, sizes.outputs, d)
+    for row in range(rows):
+        add_into(work.d_outputs, row * o_p, g.out_bias, 0, o_p)
+    if work.d_inputs.size:
+        fill(work.d_inputs, 0, rows * i_p, np.float32(0.0))
+        multiply(work.d_gates, 0, j_, w.gates_x_back, 0, i_p, work.d_inputs, 0, i_p, rows, j_, i_p)
+    restore_denormals(denormals)
