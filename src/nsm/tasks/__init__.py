@@ -1,0 +1,38 @@
+"""Synthetic tasks: sequences to learn from, made on the fly, and the judgement of answers to them."""
+
+from nsm.tasks.associative_recall import AssociativeRecall
+from nsm.tasks.batch import Batch
+from nsm.tasks.continual import Continual
+from nsm.tasks.copy import Copy
+from nsm.tasks.metrics import Metrics
+from nsm.tasks.ngrams import NGrams
+from nsm.tasks.padded import Padded
+from nsm.tasks.priority_sort import PrioritySort
+from nsm.tasks.randomness import Draws
+from nsm.tasks.ranges import with_ranges
+from nsm.tasks.registry import SUBTASKS, TASKS, Protocol, TaskPair, get
+from nsm.tasks.repeat_copy import RepeatCopy
+from nsm.tasks.sequencing import Sequencing
+from nsm.tasks.task import PhasedTask, Task
+
+__all__ = [
+    "SUBTASKS",
+    "TASKS",
+    "AssociativeRecall",
+    "Batch",
+    "Continual",
+    "Copy",
+    "Draws",
+    "Metrics",
+    "NGrams",
+    "Padded",
+    "PhasedTask",
+    "PrioritySort",
+    "Protocol",
+    "RepeatCopy",
+    "Sequencing",
+    "Task",
+    "TaskPair",
+    "get",
+    "with_ranges",
+]

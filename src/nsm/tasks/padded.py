@@ -1,0 +1,63 @@
+"""A task on more channels than it needs, to share a model with wider ones."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from nsm.tasks.batch import Batch
+from nsm.tasks.metrics import Metrics
+from nsm.tasks.randomness import Draws
+from nsm.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Padded(Task):
+    """The same sequences, with blank channels after the task's own; blank output channels count as zeros to answer.
+
+    Attributes:
+        task: the task.
+        inputs: I.
+        outputs: O.
+    """
+
+    task: Task
+    inputs: int
+    outputs: int
+
+    def __post_init__(self) -> None:
+        for field, size, least in (
+            ("inputs", self.inputs, self.task.input_size),
+            ("outputs", self.outputs, self.task.output_size),
+        ):
+            if size < least:
+                raise ValueError(
+                    f"Padded.{field} is {size}: it must be at least the {least} of {type(self.task).__name__}."
+                )
+
+    @property
+    def input_size(self) -> int:
+        return self.inputs
+
+    @property
+    def output_size(self) -> int:
+        return self.outputs
+
+    @property
+    def max_length(self) -> int:
+        return self.task.max_length
+
+    def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
+        return self.task.lay_out(self.own_draws(draws), input_size, output_size)
+
+    def min_slots(self, batch: Batch) -> int:
+        return self.task.min_slots(batch)
+
+    def metrics(self, logits: torch.Tensor, batch: Batch) -> Metrics:
+        return self.task.metrics(logits, batch)
+
+    def singles(self) -> tuple[Task, ...]:
+        return self.task.singles()
+
+    def mapped(self, change: Callable[[Task], Task]) -> Task:
+        return replace(self, task=self.task.mapped(change))

@@ -1,0 +1,95 @@
+"""Sequencing tasks: several subtasks in an order told at the beginning."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import torch
+
+from nsm.tasks import metrics
+from nsm.tasks.arrays import Ints
+from nsm.tasks.batch import Batch
+from nsm.tasks.layout import Segment, assemble
+from nsm.tasks.metrics import Metrics
+from nsm.tasks.randomness import Draws
+from nsm.tasks.task import PhasedTask, Task
+
+_ORDER = 0
+
+
+@dataclass(frozen=True)
+class Sequencing(Task):
+    """Show the inputs of several subtasks, then ask for the answers to all of them, both in the same random order.
+
+    Inputs: an order step, the encoding phases of the subtasks in that order, zero steps.
+    Targets: the answers of the subtasks in that order. Narrower subtasks leave the last channels blank.
+
+    In the order step each of the k subtasks has a channel of its own, spread evenly over all I: subtask i has channel
+    i (I − 1) / (k − 1), rounded. It carries 1 for the subtask that comes first, falling evenly to 0 for the one that
+    comes last. Of two subtasks, the first channel is set if the first comes first, the last channel if the second does.
+
+    Attributes:
+        subtasks: two or more tasks that show first and ask afterwards.
+    """
+
+    subtasks: tuple[Task, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.subtasks) < 2:
+            raise ValueError(f"Sequencing.subtasks has {len(self.subtasks)} of them: it must have at least 2.")
+        for index, subtask in enumerate(self.subtasks):
+            if not isinstance(subtask, PhasedTask):
+                raise ValueError(
+                    f"Sequencing.subtasks[{index}] is {type(subtask).__name__}: "
+                    f"it must be a task that shows everything before it asks for anything."
+                )
+        if len(self.subtasks) > self.input_size:
+            raise ValueError(
+                f"Sequencing.subtasks has {len(self.subtasks)} of them: "
+                f"it must have at most one for each of the {self.input_size} input channels, which tell their order."
+            )
+
+    @property
+    def input_size(self) -> int:
+        return max(subtask.input_size for subtask in self.subtasks)
+
+    @property
+    def output_size(self) -> int:
+        return max(subtask.output_size for subtask in self.subtasks)
+
+    @property
+    def max_length(self) -> int:
+        return 1 + sum(subtask.max_length for subtask in self.subtasks)
+
+    @property
+    def subtask_names(self) -> tuple[str, ...]:
+        """The subtasks' names, a repeated one with its number: copy, copy-2."""
+        names = [cast(PhasedTask, subtask).name for subtask in self.subtasks]
+        earlier = [names[:index].count(name) for index, name in enumerate(names)]
+        return tuple(name if same == 0 else f"{name}-{same + 1}" for name, same in zip(names, earlier, strict=True))
+
+    def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
+        draws = self.own_draws(draws)
+        turn = draws.structure.permutations(_ORDER, len(self.subtasks))
+        # The field takes any task, so that a wrong one is refused with a sentence; here all are of the right kind.
+        subtasks = cast(tuple[PhasedTask, ...], self.subtasks)
+        parts = [subtask.phases(draws.subtask(index)) for index, subtask in enumerate(subtasks)]
+        return assemble(draws, parts, turn, input_size, output_size, order_step=self._order_step(turn))
+
+    def metrics(self, logits: torch.Tensor, batch: Batch) -> Metrics:
+        return metrics.measure(logits, batch, self.subtask_names)
+
+    def singles(self) -> tuple[Task, ...]:
+        return self.subtasks
+
+    def mapped(self, change: Callable[[Task], Task]) -> Task:
+        return replace(self, subtasks=tuple(change(subtask) for subtask in self.subtasks))
+
+    def _order_step(self, turn: Ints) -> Segment:
+        """The order step for turns (N, k)."""
+        sequences, last = turn.shape[0], turn.shape[1] - 1
+        step = np.zeros((sequences, 1, self.input_size), dtype=np.float32)
+        for index in range(last + 1):
+            step[:, 0, round(index * (self.input_size - 1) / last)] = (last - turn[:, index]) / last
+        return Segment.of(step)
