@@ -7,25 +7,29 @@ from collections.abc import Iterable
 from typing import Any
 
 
+class UserError(ValueError):
+    """A user's mistake, in one sentence. The command line prints it and exits with code 2; anything else is a bug."""
+
+
 def choose(argument: str, value: str, known: Iterable[str]) -> str:
-    """Return `value` if it is one of the `known` names, else raise a ValueError that suggests the nearest one."""
+    """Return `value` if it is one of the `known` names, else raise a UserError that suggests the nearest one."""
     names = list(known)
     if value in names:
         return value
     near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{argument} must be one of {', '.join(map(repr, names))}, was {value!r}{hint}")
+    raise UserError(f"{argument} must be one of {', '.join(map(repr, names))}, was {value!r}{hint}")
 
 
 def at_least(argument: str, value: Any, lowest: int) -> int:
-    """Return `value` if it is an integer not below `lowest`, else raise a ValueError."""
+    """Return `value` if it is an integer not below `lowest`, else raise a UserError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-        raise ValueError(f"{argument} must be an integer of at least {lowest}, was {value!r}")
+        raise UserError(f"{argument} must be an integer of at least {lowest}, was {value!r}")
     return value
 
 
 def positive(argument: str, value: float) -> float:
-    """Return `value` if it is a finite number above zero, else raise a ValueError."""
+    """Return `value` if it is a finite number above zero, else raise a UserError."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise ValueError(f"{argument} must be a finite number above 0, was {value!r}")
+        raise UserError(f"{argument} must be a finite number above 0, was {value!r}")
     return float(value)

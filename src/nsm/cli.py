@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
-from nsm.experiments import params
+from nsm import commands
+from nsm.checks import UserError
+from nsm.training.learner import Diverged
+from nsm.training.loop import Interrupted
 
+FAILED, MISTAKE, INTERRUPTED = 1, 2, 75
+"""Exit codes: the run failed; the command was wrong; the run was stopped and goes on when started again."""
 
-@dataclasses.dataclass(frozen=True)
-class Reproduce:
-    """Regenerate a table of the paper, beside the published numbers. Example: nsm reproduce params"""
-
-    experiment: tyro.conf.Positional[Literal["params"]]
-    """Which table: params (every published parameter count)."""
-    json: bool = False
-    """Print JSON instead of a table."""
-
-    def run(self) -> None:
-        rows = params.table()
-        if self.json:
-            print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
-            return
-        table = Table("row", "model", "published", "ours", "", "note", title="Parameters")
-        for column in table.columns[2:4]:
-            column.justify = "right"
-        for row in rows:
-            verdict = "exact" if row.published == row.ours else "differs"
-            table.add_row(row.row, row.model, f"{row.published:,}", f"{row.ours:,}", verdict, row.note)
-        console().print(table)
+Command = (
+    Annotated[commands.Demo, tyro.conf.subcommand("demo")]
+    | Annotated[commands.Train, tyro.conf.subcommand("train")]
+    | Annotated[commands.Eval, tyro.conf.subcommand("eval")]
+    | Annotated[commands.Reproduce, tyro.conf.subcommand("reproduce")]
+)
 
 
-def console() -> Console:
-    """Standard output; away from a terminal wide enough that a table is not broken."""
-    return Console() if sys.stdout.isatty() else Console(width=160)
-
-
-def main() -> None:
-    command = tyro.cli(
-        Annotated[Reproduce, tyro.conf.subcommand("reproduce")] | Annotated[None, tyro.conf.subcommand("none")],
-        prog="nsm",
-    )
-    if command is not None:
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command; a user's mistake is one sentence and exit code 2."""
+    command = tyro.cli(Command, prog="nsm", description=__doc__, args=arguments)  # type: ignore[call-overload]
+    try:
         command.run()
+    except UserError as error:
+        sys.stdout.flush()
+        print(f"nsm: {error}", file=sys.stderr)
+        raise SystemExit(MISTAKE) from None
+    except Diverged as error:
+        print(f"nsm: {error}", file=sys.stderr)
+        raise SystemExit(FAILED) from None
+    except Interrupted:
+        print("nsm: stopped and saved; the same command goes on from here", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nsm.checks import at_least, choose, positive
+from nsm.checks import UserError, at_least, choose, positive
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Controller:
         at_least("controller size", self.size, 1)
         positive("gain", self.gain)
         if self.biases not in (1, 2):
-            raise ValueError(f"biases must be 1 or 2, was {self.biases!r}")
+            raise UserError(f"biases must be 1 or 2, was {self.biases!r}")
         if self.layer_norm and self.kind != "lstm":
-            raise ValueError(f"layer_norm needs an lstm controller, was {self.kind!r}")
+            raise UserError(f"layer_norm needs an lstm controller, was {self.kind!r}")
 
     def build(self, input_size: int, generator: torch.Generator | None = None) -> StateNetwork:
         """The network for inputs of width `input_size`, its weights drawn from `generator`."""

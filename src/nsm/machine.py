@@ -11,6 +11,7 @@ In a `MANN` W_t is one matrix for all time; in a `NUTM` it is read from a progra
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -20,13 +21,18 @@ from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from nsm import pretrained
-from nsm.checks import at_least, choose, positive
+from nsm.checks import UserError, at_least, choose, positive
 from nsm.controllers import Controller
 from nsm.memories import MEMORIES, NTM, Memory, MemoryConfig
 from nsm.nested import check_like, scale, select, stack
 from nsm.programs import Programs, StoredProgramLinear, gumbel_noise
+
+logger = logging.getLogger("nsm")
+_told: set[str] = set()
+"""What has been said once about the fused back end and is not said again."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ class MachineConfig:
 
 
 PRESETS = ("default", "paper", "authors")
+BACKENDS = ("auto", "reference", "fused")
 
 
 class MachineState(NamedTuple):
@@ -159,15 +166,23 @@ class Machine(nn.Module, ABC):
         interface: Interface | None = None,
         preset: str = "default",
         batch_first: bool = False,
+        backend: str = "auto",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        self.backend = choose("backend", backend, BACKENDS)
         if isinstance(memory, str):
             memory = MEMORIES[choose("memory", memory, MEMORIES)]()
+        elif not isinstance(memory, MemoryConfig | Memory):
+            raise UserError(f"memory must be a name, a memory's configuration or a Memory, was {memory!r}")
+        if isinstance(controller, str):
+            controller = Controller(controller)
+        elif not isinstance(controller, Controller):
+            raise UserError(f"controller must be a name or a Controller, was {controller!r}")
         config = MachineConfig(
             input_size,
             output_size,
-            Controller(controller) if isinstance(controller, str) else controller,
+            controller,
             memory if isinstance(memory, MemoryConfig) else None,
             programs,
             interface or Interface(),
@@ -178,7 +193,9 @@ class Machine(nn.Module, ABC):
         self.controller = config.controller.build(input_size + self.memory.read_size, generator)
         self.interfaces = nn.ModuleList(self._interface_network(head.size, generator) for head in self.memory.heads)
         self.norms = nn.ModuleList(nn.LayerNorm(head.size) for head in self.memory.heads if config.interface.norm)
-        self.output = nn.Linear(config.controller.size + self.memory.read_size, output_size)
+        # skip_init: nn.Linear itself would draw from the global generator what is drawn anew from the one given.
+        shape = (config.controller.size + self.memory.read_size, output_size)
+        self.output: nn.Linear = skip_init(nn.Linear, *shape, device=torch.get_default_device())
         nn.init.xavier_uniform_(self.output.weight, generator=generator)
         nn.init.normal_(self.output.bias, std=0.01, generator=generator)
         self.register_buffer("initial_read", torch.empty(self.memory.read_size).normal_(0, 0.01, generator=generator))
@@ -232,7 +249,7 @@ class Machine(nn.Module, ABC):
         adds a `Trace`, `trace="memory"` one with the whole tape at every step.
         """
         if trace not in (True, False, "memory"):
-            raise ValueError(f"trace must be True, False or 'memory', was {trace!r}")
+            raise UserError(f"trace must be True, False or 'memory', was {trace!r}")
         self._check_input(x, ("B", "T", "I") if self.config.batch_first else ("T", "B", "I"))
         if self.config.batch_first:
             x = x.transpose(0, 1)
@@ -243,9 +260,17 @@ class Machine(nn.Module, ABC):
         else:
             self._check_state(state, batch)
         noise = self._noise((steps, batch), x, noise)
+        run = self._fused if self._use_kernels(x) else self._reference
+        out, state, happened = run(x, state, ends, trace, noise)
+        out = out.transpose(0, 1) if self.config.batch_first else out
+        return (out, state, happened) if trace else (out, state)
 
+    def _reference(
+        self, x: Tensor, state: MachineState, ends: list[int], trace: bool | str, noise: Noise
+    ) -> tuple[Tensor, MachineState, Trace | None]:
+        """Step by step, with autograd: any device, any float, any option. The specification."""
         outputs, traces = [], []
-        for t in range(steps):
+        for t in range(x.shape[0]):
             y, after, happened = self._step(x[t], state, noise.at(t))
             if trace != "memory":
                 happened = happened._replace(memory=None)
@@ -256,8 +281,28 @@ class Machine(nn.Module, ABC):
             state = after
             outputs.append(y)
             traces.append(happened if trace else None)
-        out = torch.stack(outputs, dim=1 if self.config.batch_first else 0)
-        return (out, state, stack(traces)) if trace else (out, state)
+        return torch.stack(outputs), state, stack(traces) if trace else None
+
+    def _fused(
+        self, x: Tensor, state: MachineState, ends: list[int], trace: bool | str, noise: Noise
+    ) -> tuple[Tensor, MachineState, Trace | None]:
+        """All steps in one call: CPU, float32, the same numbers up to rounding. A trace carries no gradient."""
+        from nsm.fused import function
+
+        return function.forward(self, x, state, ends, trace, noise)
+
+    def _use_kernels(self, x: Tensor) -> bool:
+        if self.backend == "reference":
+            return False
+        from nsm.fused import function
+
+        reason = function.unsupported(self, x)
+        if reason is not None and self.backend == "fused":
+            raise UserError(f"backend 'fused' doesn't cover {reason}; backend 'reference' does")
+        if reason is not None and reason not in _told:
+            _told.add(reason)
+            logger.warning("nsm: the fused back end doesn't cover %s; using the reference, which is slower", reason)
+        return reason is None
 
     def initial_state(self, batch: int, slots: int | None = None) -> MachineState:
         """The state before the first step. No weight depends on N: a tape of any number of `slots` will do."""
@@ -265,7 +310,7 @@ class Machine(nn.Module, ABC):
         return MachineState(
             self.controller.initial_state(batch),
             self.memory.initial_state(batch, slots),
-            self.initial_read.expand(batch, -1),
+            self.initial_read.repeat(batch, 1),
         )
 
     # --- noise --------------------------------------------------------------------------------------------------------
@@ -276,7 +321,7 @@ class Machine(nn.Module, ABC):
         cells = programs = None
         if cell:
             if self.config.controller.kind != "lstm":
-                raise ValueError(f"noise on the cell needs an lstm controller, was {self.config.controller.kind!r}")
+                raise UserError(f"noise on the cell needs an lstm controller, was {self.config.controller.kind!r}")
             size = (*shape, self.config.controller.size)
             cells = torch.empty(size, dtype=like.dtype).normal_(0, cell, generator=generator).to(like.device)
         if self._noisy:
@@ -301,9 +346,9 @@ class Machine(nn.Module, ABC):
         expected = ((*shape, self.config.controller.size), (*shape, len(self.interfaces), programs))
         for name, drawn, size in zip(Noise._fields, noise, expected, strict=True):
             if drawn is not None and drawn.shape != size:
-                raise ValueError(f"noise.{name} must have shape {size}, was {tuple(drawn.shape)}")
+                raise UserError(f"noise.{name} must have shape {size}, was {tuple(drawn.shape)}")
         if noise.cell is not None and self.config.controller.kind != "lstm":
-            raise ValueError(f"noise.cell needs an lstm controller, was {self.config.controller.kind!r}")
+            raise UserError(f"noise.cell needs an lstm controller, was {self.config.controller.kind!r}")
         return noise
 
     # --- losses, checks, files ----------------------------------------------------------------------------------------
@@ -324,26 +369,29 @@ class Machine(nn.Module, ABC):
     def _check_input(self, x: Tensor, axes: tuple[str, ...]) -> None:
         shape = f"({', '.join(axes)})".replace("I", str(self.config.input_size))
         if not isinstance(x, Tensor):
-            raise ValueError(f"x must be a tensor of shape {shape}, was {type(x).__name__}")
+            raise UserError(f"x must be a tensor of shape {shape}, was {type(x).__name__}")
         if x.dim() != len(axes) or x.shape[-1] != self.config.input_size or 0 in x.shape:
-            raise ValueError(f"x must have shape {shape}, none of it 0, was {tuple(x.shape)}")
+            raise UserError(f"x must have shape {shape}, none of it 0, was {tuple(x.shape)}")
         if x.dtype != self.output.weight.dtype:
-            raise ValueError(f"x must be {self.output.weight.dtype} like the weights, was {x.dtype}")
+            raise UserError(f"x must be {self.output.weight.dtype} like the weights, was {x.dtype}")
 
     def _check_lengths(self, lengths: Tensor | Sequence[int] | None, steps: int, batch: int) -> list[int]:
         if lengths is None:
             return [steps] * batch
-        ends = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
+        try:
+            ends = list(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
+        except TypeError:
+            raise UserError(f"lengths must have one entry per sequence, {batch}, was {lengths!r}") from None
         if len(ends) != batch:
-            raise ValueError(f"lengths must have one entry per sequence, {batch}, had {len(ends)}")
+            raise UserError(f"lengths must have one entry per sequence, {batch}, had {len(ends)}")
         for end in ends:
             if isinstance(end, bool) or not isinstance(end, int) or not 1 <= end <= steps:
-                raise ValueError(f"lengths must be integers from 1 to T = {steps}, one was {end!r}")
+                raise UserError(f"lengths must be integers from 1 to T = {steps}, one was {end!r}")
         return ends
 
     def _check_state(self, state: MachineState, batch: int) -> None:
         if not isinstance(state, MachineState):
-            raise ValueError(f"state must be a MachineState, as initial_state() makes it, was {type(state).__name__}")
+            raise UserError(f"state must be a MachineState, as initial_state() makes it, was {type(state).__name__}")
         tape = getattr(state.memory, "memory", None)
         slots = tape.shape[1] if isinstance(tape, Tensor) and tape.dim() == 3 else None
         check_like("state", state, self.initial_state(batch, slots))
@@ -353,26 +401,34 @@ class Machine(nn.Module, ABC):
         pretrained.save(Path(directory), type(self).__name__, self.config, self.state_dict())
 
     @classmethod
-    def from_pretrained(cls, directory: str | Path, memory: Memory | None = None) -> Self:
+    def from_pretrained(cls, directory: str | Path, memory: Memory | None = None, backend: str = "auto") -> Self:
         """Read a machine that `save_pretrained` wrote; a memory module of your own is handed in again."""
         kind, config, tensors = pretrained.load(Path(directory), MachineConfig)
         known = {machine.__name__: machine for machine in (MANN, NUTM)}
         if kind not in known or not issubclass(known[kind], cls):
-            raise ValueError(f"{directory} holds a machine of kind {kind!r}, not a {cls.__name__}")
+            raise UserError(f"{directory} holds a machine of kind {kind!r}, not a {cls.__name__}")
+        if (kind == "NUTM") != (config.programs is not None):
+            raise UserError(f"{directory} is damaged: a {kind} with programs {config.programs}")
         if (config.memory is None) != (memory is not None):
             wanted = "needs its own memory module, memory=…" if memory is None else "has a memory of its own already"
-            raise ValueError(f"the machine in {directory} {wanted}")
+            raise UserError(f"the machine in {directory} {wanted}")
         try:
-            machine = known[kind].from_config(config, memory)
-        except ValueError as error:
-            raise ValueError(f"{directory} can't be loaded: {error}") from None
+            # Nothing is drawn or allocated for what the file replaces, whatever sizes a damaged one asks for.
+            with torch.device("meta"):
+                machine = known[kind].from_config(config, memory, backend)
+        except (ValueError, RuntimeError, TypeError) as error:
+            raise UserError(f"{directory} can't be loaded: {error}") from None
         pretrained.check(Path(directory), tensors, machine.state_dict())
-        machine.load_state_dict(tensors)
+        machine.load_state_dict(tensors, assign=True)
         return cast(Self, machine)
 
     @classmethod
     def from_config(
-        cls, config: MachineConfig, memory: Memory | None = None, generator: torch.Generator | None = None
+        cls,
+        config: MachineConfig,
+        memory: Memory | None = None,
+        backend: str = "auto",
+        generator: torch.Generator | None = None,
     ) -> Machine:
         """The machine a configuration describes: a NUTM if it has programs, else a MANN."""
         arguments: dict[str, Any] = {
@@ -380,6 +436,7 @@ class Machine(nn.Module, ABC):
             "memory": config.memory if memory is None else memory,
             "interface": config.interface,
             "batch_first": config.batch_first,
+            "backend": backend,
             "generator": generator,
         }
         if config.programs is None:
@@ -403,6 +460,7 @@ class MANN(Machine):
         interface: Interface | None = None,
         preset: str = "default",
         batch_first: bool = False,
+        backend: str = "auto",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(
@@ -413,12 +471,13 @@ class MANN(Machine):
             interface=interface,
             preset=preset,
             batch_first=batch_first,
+            backend=backend,
             generator=generator,
         )
 
     def _interface_network(self, size: int, generator: torch.Generator | None) -> nn.Module:
         n = self.config.controller.size
-        network = nn.Linear(n, size)
+        network: nn.Linear = skip_init(nn.Linear, n, size, device=torch.get_default_device())
         bound = self.config.interface.bound(n, size, None)
         nn.init.uniform_(network.weight, -bound, bound, generator=generator)
         nn.init.normal_(network.bias, std=0.01, generator=generator)
@@ -442,6 +501,7 @@ class NUTM(Machine):
         interface: Interface | None = None,
         preset: str = "default",
         batch_first: bool = False,
+        backend: str = "auto",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(
@@ -453,6 +513,7 @@ class NUTM(Machine):
             interface=interface,
             preset=preset,
             batch_first=batch_first,
+            backend=backend,
             generator=generator,
         )
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nsm.checks import UserError
+
 
 def apply(function: Callable[..., Any], *trees: Any) -> Any:
     """The tree of `function(leaf, leaf, …)` over trees of the same shape; None stays None."""
@@ -43,13 +45,13 @@ def check_like(name: str, tree: Any, expected: Any) -> None:
     """Raise a ValueError that names the first leaf of `tree` which is not like the one of `expected`."""
     if isinstance(expected, Tensor):
         if not isinstance(tree, Tensor):
-            raise ValueError(f"{name} must be a tensor of shape {tuple(expected.shape)}, was {type(tree).__name__}")
+            raise UserError(f"{name} must be a tensor of shape {tuple(expected.shape)}, was {type(tree).__name__}")
         if tree.shape != expected.shape:
-            raise ValueError(f"{name} must have shape {tuple(expected.shape)} here, had {tuple(tree.shape)}")
+            raise UserError(f"{name} must have shape {tuple(expected.shape)} here, had {tuple(tree.shape)}")
         if tree.dtype != expected.dtype:
-            raise ValueError(f"{name} must be {expected.dtype} like the weights, was {tree.dtype}")
+            raise UserError(f"{name} must be {expected.dtype} like the weights, was {tree.dtype}")
         return
     if type(tree) is not type(expected):
-        raise ValueError(f"{name} must be a {type(expected).__name__} for this machine, was {type(tree).__name__}")
+        raise UserError(f"{name} must be a {type(expected).__name__} for this machine, was {type(tree).__name__}")
     for field, branch, wanted in zip(expected._fields, tree, expected, strict=True):
         check_like(f"{name}.{field}", branch, wanted)

@@ -15,7 +15,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from nsm.checks import choose
+from nsm.checks import UserError, choose
 from nsm.memories import MEMORIES, MemoryConfig
 
 FORMAT = "nsm-machine"
@@ -38,7 +38,7 @@ def to_json(value: Any) -> Any:
 def from_json(cls: type[C], data: Any, where: str = "config") -> C:
     """The configuration of class `cls` that `to_json` made `data` of; refuses unknown and missing fields."""
     if not isinstance(data, dict):
-        raise ValueError(f"{where} must be an object, was {data!r}")
+        raise UserError(f"{where} must be an object, was {data!r}")
     if cls is MemoryConfig:
         data = dict(data)
         cls = typing.cast(type[C], MEMORIES[choose(f"{where}.kind", data.pop("kind", ""), MEMORIES)])
@@ -48,7 +48,7 @@ def from_json(cls: type[C], data: Any, where: str = "config") -> C:
         choose(f"a field of {where}", name, known)
     for name in known:
         if name not in data:
-            raise ValueError(f"{where}.{name} is missing")
+            raise UserError(f"{where}.{name} is missing")
     return cls(**{name: _value(hints[name], data[name], f"{where}.{name}") for name in known})
 
 
@@ -64,7 +64,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if float in options and type(value) is int:
         return float(value)
     names = " or ".join(option.__name__ for option in options if option is not type(None))
-    raise ValueError(f"{where} must be {names}, was {value!r}")
+    raise UserError(f"{where} must be {names}, was {value!r}")
 
 
 def save(directory: Path, kind: str, config: Any, tensors: dict[str, Tensor]) -> None:
@@ -89,34 +89,37 @@ def load(directory: Path, cls: type[C]) -> tuple[str, C, dict[str, Tensor]]:
     """The machine's kind, configuration and tensors, all read and checked before anything is built from them."""
     for name in (CONFIG, TENSORS):
         if not (directory / name).is_file():
-            raise ValueError(f"{directory} is not a saved machine: it has no {name}")
+            raise UserError(f"{directory} is not a saved machine: it has no {name}")
     try:
         document = json.loads((directory / CONFIG).read_bytes())
     except ValueError:
-        raise ValueError(f"{directory / CONFIG} is damaged: not JSON") from None
+        raise UserError(f"{directory / CONFIG} is damaged: not JSON") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError(f"{directory / CONFIG} does not describe an nsm machine")
+        raise UserError(f"{directory / CONFIG} does not describe an nsm machine")
     if document.get("version") != VERSION:
-        raise ValueError(
-            f"{directory} has format version {document.get('version')!r}; this nsm reads version {VERSION}"
-        )
+        raise UserError(f"{directory} has format version {document.get('version')!r}; this nsm reads version {VERSION}")
     try:
         config = from_json(cls, document.get("config"))
     except ValueError as error:
-        raise ValueError(f"{directory / CONFIG} is damaged: {error}") from None
+        raise UserError(f"{directory / CONFIG} is damaged: {error}") from None
     try:
         tensors = load_tensors((directory / TENSORS).read_bytes())
     except SafetensorError as error:
-        raise ValueError(f"{directory / TENSORS} is damaged: {error}") from None
-    return str(document.get("machine")), config, tensors
+        raise UserError(f"{directory / TENSORS} is damaged: {error}") from None
+    # Copies, because what was read in one piece isn't aligned as a tensor of its own is.
+    return str(document.get("machine")), config, {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def check(directory: Path, found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    """Raise a ValueError unless the tensors found are those expected, name by name and shape by shape."""
+    """Raise a ValueError unless the tensors found are those expected, by name and shape, and all of one precision."""
     for name in sorted(found.keys() ^ expected.keys()):
-        raise ValueError(f"{directory / TENSORS} {'lacks' if name in expected else 'has an unknown'} tensor {name!r}")
+        raise UserError(f"{directory / TENSORS} {'lacks' if name in expected else 'has an unknown'} tensor {name!r}")
     for name, tensor in expected.items():
         if found[name].shape != tensor.shape:
-            raise ValueError(
+            raise UserError(
                 f"{directory / TENSORS}: {name} must have shape {tuple(tensor.shape)}, was {tuple(found[name].shape)}"
             )
+    kinds = {found[name].dtype for name, tensor in expected.items() if tensor.is_floating_point()}
+    if len(kinds) != 1 or not next(iter(kinds)).is_floating_point:
+        names = ", ".join(sorted(map(str, kinds)))
+        raise UserError(f"{directory / TENSORS}: the tensors must be of one floating-point type, were {names}")

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
-from nsm.checks import at_least, choose, positive
+from nsm.checks import UserError, at_least, choose, positive
 from nsm.similarity import cosine_similarity
 
 
@@ -53,7 +54,7 @@ class Programs:
         if self.key_size is not None:
             at_least("key_size", self.key_size, 1)
         if self.attention == "direct" and self.keys != self.count:
-            raise ValueError(
+            raise UserError(
                 f"key_size must equal the number of programs, {self.count}, for direct attention, was {self.keys}"
             )
 
@@ -131,7 +132,7 @@ def key_similarity_loss(keys: Tensor, reduction: str = "sum") -> Tensor:
 def orthogonality_loss(keys: Tensor) -> Tensor:
     """l_p2 = ‖K Kᵀ − I‖ (Appendix G): the keys become an orthonormal basis. keys (P, P) → scalar."""
     if keys.shape[0] != keys.shape[1]:
-        raise ValueError(f"keys must be square (key size = number of programs) for l_p2, were {tuple(keys.shape)}")
+        raise UserError(f"keys must be square (key size = number of programs) for l_p2, were {tuple(keys.shape)}")
     identity = torch.eye(len(keys), dtype=keys.dtype, device=keys.device)
     loss: Tensor = torch.linalg.matrix_norm(keys @ keys.T - identity)
     return loss
@@ -231,8 +232,10 @@ class StoredProgramLinear(nn.Module):
         self.query: nn.Linear | None = None
         self.strength: nn.Linear | None = None
         if self.memory.attention.logits is not None:
-            self.query = nn.Linear(in_features, config.keys, bias=config.query_bias)
-            self.strength = nn.Linear(in_features, 1, bias=config.query_bias)
+            # skip_init: nn.Linear itself would draw from the global generator what reset_parameters draws anew.
+            bias, device = config.query_bias, torch.get_default_device()
+            self.query = skip_init(nn.Linear, in_features, config.keys, bias=bias, device=device)
+            self.strength = skip_init(nn.Linear, in_features, 1, bias=bias, device=device)
         # Gumbel noise comes from a generator of the layer's own, so that it neither uses nor moves any global state.
         self._generator = torch.Generator().manual_seed(0)
         self.reset_parameters(bound, generator)
@@ -267,7 +270,7 @@ class StoredProgramLinear(nn.Module):
     def forward(self, c: Tensor, noise: Tensor | None = None) -> Tensor:
         """c (…, in_features) → (…, out_features). While training, Gumbel noise is drawn unless it is handed in."""
         if c.shape[-1] != self.in_features:
-            raise ValueError(f"c must have {self.in_features} features in its last dimension, was {tuple(c.shape)}")
+            raise UserError(f"c must have {self.in_features} features in its last dimension, was {tuple(c.shape)}")
         if noise is None and self.training and self.memory.attention.noisy:
             noise = gumbel_noise(*c.shape[:-1], self.memory.config.count, generator=self._generator, like=c)
         return self.memory.execute(c, self.attend(c, noise))

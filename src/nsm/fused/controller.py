@@ -162,9 +162,7 @@ def backward(sizes, w, g, work, first, count, previous, batch):
     if sizes.lstm:
         multiply(work.d_gates, first * j_, j_, w.gates_s_back, 0, d, work.d_state, 0, d, count, j_, d)
     else:
-        multiply(
-            work.d_gates, first * j_, j_, w.gates_s_back, n_p, d, work.d_state, n_p, d, count, j_, sizes.reads_p
-        )
+        multiply(work.d_gates, first * j_, j_, w.gates_s_back, n_p, d, work.d_state, n_p, d, count, j_, sizes.reads_p)
 
 
 @njit(nogil=True)

@@ -13,7 +13,7 @@ from nsm.fused import layout, recurrence
 from nsm.fused.buffers import Buffers
 from nsm.fused.layout import ATTENTION, HEAD_FIELDS, Scales, Sizes, padded
 from nsm.fused.ntm import NTMTape
-from nsm.machine import Machine, MachineState, Noise
+from nsm.machine import Machine, MachineState, Noise, Trace
 from nsm.memories import NTMMemory
 from nsm.programs import StoredProgramLinear
 
@@ -304,6 +304,35 @@ class Run:
             reads = d_state[:, n_p : n_p + s.reads].copy()
             parts.append(MachineState(controller, engine.tape.gradient(chunk.memory), reads))
         return flat, self._merge(parts)
+
+    def trace(self, with_memory: bool) -> Trace:
+        """What happened, as arrays (T, B, …)."""
+        s, table = self.engine.arguments.sizes, self.engine.arguments.table
+        parts = []
+        for chunk in self.chunks:
+            work, rows = chunk.work, chunk.rows
+            after, interface = rows_of(work.after, rows, s.row), rows_of(work.interface, rows, s.interface)
+            mix = rows_of(work.mix, rows, s.heads * s.programs).reshape(rows, s.heads, s.programs)
+            read, write, tape = self.engine.tape.trace(chunk.memory, rows)
+            parts.append(
+                Trace(
+                    after[:, : s.size],
+                    tuple(interface[:, xi : xi + length] for _, _, xi, length, _ in table),
+                    None if s.attention == layout.STATIC else mix,
+                    read,
+                    write,
+                    after[:, s.size_p : s.size_p + s.reads],
+                    tape if with_memory else None,
+                )
+            )
+
+        def gather(*leaves: np.ndarray) -> np.ndarray:
+            out = np.zeros((self.steps, self.batch, *leaves[0].shape[1:]), np.float32)
+            for chunk, leaf in zip(self.chunks, leaves, strict=True):
+                out[chunk.steps, chunk.owners] = leaf
+            return out
+
+        return cast(Trace, nested.apply(gather, *parts))
 
     def input_gradient(self) -> np.ndarray:
         """(T, B, I), after `backward`."""

@@ -1,4 +1,4 @@
-"""exp, log and what is made of them, sixteen lanes at a time; each is within a few units in the last place of the truth.
+"""exp, log and what is made of them, sixteen lanes at a time; each is within a few units in the last place.
 
 Numba calls the C library once per number for these; the polynomials below stay in vector registers.
 """
@@ -34,7 +34,7 @@ _LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(math.log(2) - 0.693359375)
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def exp(x):
     """e^x = 2^n e^r with |r| ≤ ½ ln 2, e^r by its Taylor polynomial of degree 7 (error 5e-9). x is held in ±87."""
     x = maximum(minimum(x, splat(np.float32(87.0))), splat(np.float32(-87.0)))
@@ -52,7 +52,7 @@ def exp(x):
     return p * as_floats(shift_left(add_int(to_ints(n), 127), 23))
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def log(x):
     """log x of positive normal numbers: x = 2^n m with m in [√½, √2), log m = 2 artanh((m−1)/(m+1)) by its series."""
     # Taking the bits of √½ off first rounds the exponent so that m lands around 1.
@@ -69,14 +69,14 @@ def log(x):
     return fma(n, splat(_LN2_HIGH), fma(p, s, n * splat(_LN2_LOW)))
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def sigmoid(x):
     """1 / (1 + e^−x)"""
     one = splat(np.float32(1.0))
     return one / (one + exp(-x))
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def tanh(x):
     """Near zero a Padé fraction, x (945 + 105 x² + x⁴) / (945 + 420 x² + 15 x⁴); elsewhere ±(1 − 2 / (e^2|x| + 1))."""
     one = splat(np.float32(1.0))
@@ -91,14 +91,14 @@ def tanh(x):
     return choose_smaller(size, splat(np.float32(0.6)), near, signed)
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def softplus_scalar(x):
     """log(1 + e^x), exact at both ends."""
     x = float(x)
     return np.float32(max(x, 0.0) + math.log1p(math.exp(-abs(x))))
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def sigmoid_scalar(x):
     """1 / (1 + e^−x)"""
     return np.float32(1.0 / (1.0 + math.exp(-float(x))))

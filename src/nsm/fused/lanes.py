@@ -108,9 +108,7 @@ def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         position = context.cast(builder, arguments[1], signature.args[1], types.intp)
-        instruction = builder.store(
-            arguments[2], _address(context, builder, signature.args[0], arguments[0], position)
-        )
+        instruction = builder.store(arguments[2], _address(context, builder, signature.args[0], arguments[0], position))
         instruction.align = 4
         return context.get_dummy_value()
 

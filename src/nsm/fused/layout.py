@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from nsm.fused.algebra import fill
+from nsm.fused.cache import compiled
 
 STATIC, KEY_VALUE, DIRECT, UNIFORM, GUMBEL = range(5)
 ATTENTION = {None: STATIC, "key-value": KEY_VALUE, "direct": DIRECT, "uniform": UNIFORM, "gumbel": GUMBEL}
@@ -130,7 +129,7 @@ def weights(sizes: Sizes) -> Weights:
     return Weights(*(np.zeros(max(16, size), np.float32) for size in shapes))
 
 
-@njit(nogil=True)
+@compiled
 def pack(flat, where, table, sizes, w):
     """Lay the flat parameters out for the kernels."""
     n, n_p, j_, d = sizes.size, sizes.size_p, sizes.gates, sizes.size_p + sizes.reads_p
@@ -209,29 +208,7 @@ def pack(flat, where, table, sizes, w):
         w.out_bias[o] = flat[where[OUT_B] + o]
 
 
-@njit(nogil=True)
-def clear(g):
-    """Zero a buffer of gradients."""
-    for a in (
-        g.gates_x_back,
-        g.gates_s_back,
-        g.gates_bias,
-        g.raw,
-        g.raw_bias,
-        g.keys,
-        g.out_back,
-        g.out_bias,
-        g.gate_norm,
-        g.cell_norm,
-        g.interface_norm,
-    ):
-        whole = a.size // 16 * 16
-        fill(a, 0, whole, np.float32(0.0))
-        for i in range(whole, a.size):
-            a[i] = 0
-
-
-@njit(nogil=True)
+@compiled
 def unpack(g, w, where, table, sizes, flat):
     """Add the gradients the kernels left to the flat buffer; the inverse of `pack`."""
     n, n_p, j_, d = sizes.size, sizes.size_p, sizes.gates, sizes.size_p + sizes.reads_p

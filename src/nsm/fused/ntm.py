@@ -12,10 +12,11 @@ import numpy as np
 from numba import njit
 
 from nsm.fused.algebra import copy, dots, fill, multiply
-from nsm.fused.functions import exp, log, sigmoid_scalar, softplus_scalar
-from nsm.fused.lanes import fma, largest, load, maximum, root, splat, store, total
 from nsm.fused.buffers import Buffers
+from nsm.fused.functions import log, sigmoid_scalar, softplus_scalar
+from nsm.fused.lanes import fma, load, root, splat, store, total
 from nsm.fused.layout import XI, padded
+from nsm.fused.tape import norms, softmax, transpose_in
 from nsm.memories.ntm import TINY, NTMMemory, NTMState
 from nsm.similarity import EPSILON
 
@@ -61,40 +62,10 @@ class NTMWork(NamedTuple):
 
 
 @njit(nogil=True)
-def norms(m, version):
-    """1/√(Σ_m M(i)² + ε) of every slot of a version of the tape."""
-    start = version * m.width * m.slots_p
-    for i in range(0, m.slots_p, 16):
-        squares = splat(np.float32(EPSILON))
-        for k in range(m.width):
-            x = load(m.memory, start + k * m.slots_p + i)
-            squares = fma(x, x, squares)
-        store(m.inverse, version * m.slots_p + i, splat(np.float32(1.0)) / root(squares))
-
-
-@njit(nogil=True)
 def start(m):
     """What depends on the initial state alone."""
     for b in range(m.batch):
         norms(m, b)
-
-
-@njit(nogil=True)
-def softmax(z, z0, mask, out, o0, n_p):
-    """softmax of the unmasked numbers; the masked ones become 0."""
-    top = splat(np.float32(-1e30))
-    for i in range(0, n_p, 16):
-        keep = load(mask, i)
-        x = fma(keep - splat(np.float32(1.0)), splat(np.float32(1e30)), load(z, z0 + i) * keep)
-        top = maximum(top, x)
-    peak, sums = splat(largest(top)), splat(np.float32(0.0))
-    for i in range(0, n_p, 16):
-        e = exp(load(z, z0 + i) - peak) * load(mask, i)
-        sums = sums + e
-        store(out, o0 + i, e)
-    share = splat(np.float32(1.0) / total(sums))
-    for i in range(0, n_p, 16):
-        store(out, o0 + i, load(out, o0 + i) * share)
 
 
 @njit(nogil=True)
@@ -185,12 +156,12 @@ def forward(m, sizes, table, b, row, previous, xi, after, reads):
 def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
     """From dw (scratch[dw …]) of a head's address to its interface, the tape and the address before.
 
-        w = softmax(γ l), l = log(w̃ + tiny)      dz = w (dw − Σ w dw),  dγ = Σ dz l,  dw̃ = γ dz / (w̃ + tiny)
-        w̃(i) = Σ_s s_s w^g(i − s)                ds_s = Σ dw̃(i) w^g(i − s),  dw^g(i) = Σ_s s_s dw̃(i + s)
-        w^g = g w^c + (1 − g) w'                 dg = Σ dw^g (w^c − w'),  dw^c = g dw^g,  dw' = (1 − g) dw^g
-        w^c = softmax(β D)                       dz = w^c (dw^c − Σ w^c dw^c),  dβ = Σ dz D,  dD = β dz
-        D = k·M / (|k| |M|)                      dk = Σ_i dD (M/(|k||M|) − D k/|k|²)
-                                                 dM = dD (k/(|k||M|) − D M/|M|²)
+    w = softmax(γ l), l = log(w̃ + tiny)      dz = w (dw − Σ w dw),  dγ = Σ dz l,  dw̃ = γ dz / (w̃ + tiny)
+    w̃(i) = Σ_s s_s w^g(i − s)                ds_s = Σ dw̃(i) w^g(i − s),  dw^g(i) = Σ_s s_s dw̃(i + s)
+    w^g = g w^c + (1 − g) w'                 dg = Σ dw^g (w^c − w'),  dw^c = g dw^g,  dw' = (1 − g) dw^g
+    w^c = softmax(β D)                       dz = w^c (dw^c − Σ w^c dw^c),  dβ = Σ dz D,  dD = β dz
+    D = k·M / (|k| |M|)                      dk = Σ_i dD (M/(|k||M|) − D k/|k|²)
+                                             dM = dD (k/(|k||M|) − D M/|M|²)
     """
     n, n_p, width, acts, line = m.slots, m.slots_p, m.width, at * m.kept, at * m.slots_p
     beta, g, gamma, k_inverse = m.acts[acts], m.acts[acts + GATE], m.acts[acts + GAMMA], m.acts[acts + KEY_INVERSE]
@@ -361,7 +332,7 @@ class NTMTape:
     def load(self, work: NTMWork, state: NTMState) -> None:
         """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
         b, n, n_p = work.batch, work.slots, work.slots_p
-        _transpose_in(work.memory[: b * work.width * n_p].reshape(b, work.width, n_p), state.memory, n)
+        transpose_in(work.memory[: b * work.width * n_p].reshape(b, work.width, n_p), state.memory, n)
         self._addresses(work.address, work)[:, :, n:] = 0
         for indices, addresses in zip(self.order, (state.read_addresses, state.write_addresses), strict=True):
             self._addresses(work.address, work)[:, indices, :n] = addresses
@@ -410,8 +381,3 @@ class NTMTape:
         begin, size = work.batch * work.width * n_p, rows * work.writes * work.width * n_p
         tapes = work.memory[begin : begin + size].reshape(rows, work.writes, work.width, n_p)[:, -1, :, :n]
         return lines[:, self.order[0]], lines[:, self.order[1]], tapes.transpose(0, 2, 1)
-
-
-def _transpose_in(target: np.ndarray, memory: np.ndarray, n: int) -> None:
-    target[:, :, :n] = memory.transpose(0, 2, 1)
-    target[:, :, n:] = 0

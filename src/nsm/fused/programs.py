@@ -102,9 +102,9 @@ def forward(sizes, scales, table, w, work, first, count):
 def attend_back(sizes, scales, w, g, work, h, row, query):
     """From dw^p (in `d_mix`) to the query's and the keys' gradients.
 
-        softmax   dz_p = w_p (dw_p − Σ w dw)                  Gumbel: the softmax's own w, divided by the temperature
-        z_p = s D_p   ds = Σ dz_p D_p,  dD_p = s dz_p         D = q·k / (|q| |k|)
-        dq = Σ dD_p (k_p/(|q||k_p|) − D_p q/|q|²)             and the same for k_p with q and k_p exchanged
+    softmax   dz_p = w_p (dw_p − Σ w dw)                  Gumbel: the softmax's own w, divided by the temperature
+    z_p = s D_p   ds = Σ dz_p D_p,  dD_p = s dz_p         D = q·k / (|q| |k|)
+    dq = Σ dD_p (k_p/(|q||k_p|) − D_p q/|q|²)             and the same for k_p with q and k_p exchanged
     """
     p_, k_ = sizes.programs, sizes.keys
     at = (row * sizes.heads + h) * p_

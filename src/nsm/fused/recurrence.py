@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 
 from nsm.fused import controller, ntm, programs
 from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply
+from nsm.fused.cache import compiled
 from nsm.fused.lanes import flush_denormals, restore_denormals
 
 
@@ -120,7 +120,7 @@ def _backward(memory, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
     return implementation
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def forward(sizes, scales, table, w, work, memory, first, count):
     """Run a chunk: `inputs`, the first step's `before` and the memory's initial state in, `outputs` and states out."""
     denormals = flush_denormals()
@@ -149,7 +149,7 @@ def forward(sizes, scales, table, w, work, memory, first, count):
     restore_denormals(denormals)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def backward(sizes, scales, table, w, g, work, memory, first, count):
     """Run a chunk back: `d_outputs` in, gradients to `g`, to `d_inputs` and to the initial state out.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nsm.checks import at_least, choose
+from nsm.checks import UserError, at_least, choose
 from nsm.memories.memory import ORDERS, Addresses, Head, MemoryConfig, Tape, content_address
 
 
@@ -33,7 +33,7 @@ class LRUA(MemoryConfig):
         at_least("write_heads", self.write_heads, 1)
         choose("order", self.order, ORDERS)
         if not 0 <= self.decay < 1:
-            raise ValueError(f"decay must be at least 0 and below 1, was {self.decay!r}")
+            raise UserError(f"decay must be at least 0 and below 1, was {self.decay!r}")
         if self.least_used is not None:
             at_least("least_used", self.least_used, 1)
 

@@ -19,6 +19,8 @@ INITIAL_ADDRESS = ("one-hot", "zeros", "uniform")
 ORDERS = ("read-first", "write-first")
 CONSTANT = 1e-6
 """What a blank slot holds under a constant initial memory."""
+LONGER = 0x6C6F6E676572
+"""Seeds what is beyond a random tape's configured end; unlike the seeds people choose, which would repeat the tape."""
 
 
 class Head(NamedTuple):
@@ -102,9 +104,10 @@ class Tape(Memory):
         if wanted > self.slots:
             more = torch.full((wanted - self.slots, self.width), CONSTANT)
             if self.bound:
-                more.uniform_(-self.bound, self.bound, generator=torch.Generator().manual_seed(0))
+                more.uniform_(-self.bound, self.bound, generator=torch.Generator().manual_seed(LONGER))
             memory = torch.cat([memory, more.to(memory)])
-        return memory.expand(batch, -1, -1)
+        # A copy: what is written into a state must not reach the buffer.
+        return memory.repeat(batch, 1, 1)
 
 
 def first_address(kind: str, shape: tuple[int, ...], like: Tensor) -> Tensor:

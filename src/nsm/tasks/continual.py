@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from nsm.checks import UserError
 from nsm.tasks.batch import Batch
 from nsm.tasks.fields import check_count
 from nsm.tasks.padded import Padded
@@ -28,7 +29,7 @@ class Continual(Task):
         check_count(self, "iterations_per_phase")
         names = [name for name, _ in self.phases]
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"Continual.phases has the names {names}: it must have at least one, and no name twice.")
+            raise UserError(f"Continual.phases has the names {names}: it must have at least one, and no name twice.")
 
     @property
     def input_size(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import logsigmoid
 
+from nsm.checks import UserError
 from nsm.tasks.arrays import Floats
 from nsm.tasks.batch import Batch
 
@@ -41,12 +42,12 @@ class Metrics:
 
     def __add__(self, other: "Metrics") -> "Metrics":
         if set(self.subtask_bit_errors) != set(other.subtask_bit_errors):
-            raise ValueError(
+            raise UserError(
                 f"Metrics of different subtasks cannot be added: {sorted(self.subtask_bit_errors)} "
                 f"and {sorted(other.subtask_bit_errors)}."
             )
         if (self.optimum_bits is None) != (other.optimum_bits is None):
-            raise ValueError("Metrics with and without optimum_bits cannot be added: they are of different tasks.")
+            raise UserError("Metrics with and without optimum_bits cannot be added: they are of different tasks.")
         return Metrics(
             sequences=self.sequences + other.sequences,
             bits=self.bits + other.bits,
@@ -142,7 +143,7 @@ def _counted(logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Te
     Picked out, not multiplied by the mask: 0 · inf would be not-a-number, in the loss and in its gradient.
     """
     if logits.shape != batch.targets.shape:
-        raise ValueError(f"logits are {tuple(logits.shape)}: they must have the targets' shape {batch.targets.shape}.")
+        raise UserError(f"logits are {tuple(logits.shape)}: they must have the targets' shape {batch.targets.shape}.")
     counted = torch.from_numpy(np.flatnonzero(batch.mask)).to(logits.device)
     targets = torch.from_numpy(batch.targets).to(logits.device)
     return logits.flatten(0, 1).index_select(0, counted), targets.flatten(0, 1).index_select(0, counted)

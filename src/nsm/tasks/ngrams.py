@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from nsm.checks import UserError
 from nsm.tasks.arrays import Bits, Doubles, Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.fields import check_count
@@ -45,7 +46,7 @@ class NGrams(Task):
         check_count(self, "order", least=2)
         check_count(self, "length", least=2)
         if self.length < self.order:
-            raise ValueError(
+            raise UserError(
                 f"NGrams.length is {self.length}: it must be at least order, which is {self.order}, "
                 f"or no bit has a full context."
             )

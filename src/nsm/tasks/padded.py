@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from nsm.checks import UserError
 from nsm.tasks.batch import Batch
 from nsm.tasks.metrics import Metrics
 from nsm.tasks.randomness import Draws
@@ -31,7 +32,7 @@ class Padded(Task):
             ("outputs", self.outputs, self.task.output_size),
         ):
             if size < least:
-                raise ValueError(
+                raise UserError(
                     f"Padded.{field} is {size}: it must be at least the {least} of {type(self.task).__name__}."
                 )
 

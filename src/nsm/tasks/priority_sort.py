@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from nsm.checks import UserError
 from nsm.tasks.fields import check_count
 from nsm.tasks.layout import Phases, Segment
 from nsm.tasks.randomness import Draws
@@ -37,7 +38,7 @@ class PrioritySort(PhasedTask):
         for field in ("width", "items", "sorted_items"):
             check_count(self, field)
         if self.sorted_items > self.items:
-            raise ValueError(
+            raise UserError(
                 f"PrioritySort.sorted_items is {self.sorted_items}: it must be at most items, which is {self.items}."
             )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nsm.checks import UserError
 from nsm.tasks.arrays import Bits, Doubles, Ints, Words
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -88,7 +89,7 @@ class Draws:
         ):
             value = getattr(self, name)
             if not low <= value <= high:
-                raise ValueError(f"{name} is {value}: it must be from {low} to {high}.")
+                raise UserError(f"{name} is {value}: it must be from {low} to {high}.")
 
     @property
     def sequences(self) -> int:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from nsm.checks import UserError
 from nsm.tasks.fields import Range
 from nsm.tasks.task import Task
 
@@ -18,7 +19,7 @@ def with_ranges(task: Task, **ranges: int | Range) -> Task:
     known = sorted({field for single in task.singles() for field in single.ranges})
     for field in ranges:
         if field not in known:
-            raise ValueError(f"This task has no range {field!r}: it has {', '.join(known)}.")
+            raise UserError(f"This task has no range {field!r}: it has {', '.join(known)}.")
 
     def change(single: Task) -> Task:
         fields = {field: _like(single, field, value) for field, value in ranges.items() if field in single.ranges}
@@ -35,5 +36,5 @@ def _like(single: Task, field: str, value: int | Range) -> int | Range:
     if isinstance(value, int):
         return value
     if len(set(value)) != 1:
-        raise ValueError(f"{type(single).__name__}.{field} is one number: it cannot be the range {value}.")
+        raise UserError(f"{type(single).__name__}.{field} is one number: it cannot be the range {value}.")
     return value[0]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Literal, NamedTuple, get_args
 
+from nsm.checks import UserError
 from nsm.tasks.associative_recall import AssociativeRecall
 from nsm.tasks.continual import Continual
 from nsm.tasks.copy import Copy
@@ -98,7 +99,7 @@ def get(name: str, protocol: Protocol = "paper") -> TaskPair:
         ValueError: there is no such task.
     """
     if protocol not in get_args(Protocol):
-        raise ValueError(f"protocol is {protocol!r}: it must be {' or '.join(map(repr, get_args(Protocol)))}.")
+        raise UserError(f"protocol is {protocol!r}: it must be {' or '.join(map(repr, get_args(Protocol)))}.")
     if name in TASKS:
         pair = TASKS[name]
     elif "+" in name:
@@ -112,12 +113,12 @@ def _combined(name: str) -> TaskPair:
     """A sequence of named subtasks, with the paper's settings if it has the same ones in another order."""
     parts = name.split("+")
     if "ngrams" in parts:
-        raise ValueError(f"{name!r} cannot be sequenced: ngrams asks between the bits it shows, so it is no subtask.")
+        raise UserError(f"{name!r} cannot be sequenced: ngrams asks between the bits it shows, so it is no subtask.")
     for part in parts:
         if part not in SUBTASKS:
             raise _unknown("subtask", part, SUBTASKS)
     if len(set(parts)) < len(parts):
-        raise ValueError(f"{name!r} names a subtask twice: name each once.")
+        raise UserError(f"{name!r} names a subtask twice: name each once.")
     for known, pair in TASKS.items():
         names = known.split("+")
         if sorted(names) == sorted(parts):
@@ -136,6 +137,6 @@ def _as_the_authors(pair: TaskPair) -> TaskPair:
     return TaskPair(pair.train.mapped(train), pair.test.mapped(test))
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+def _unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     nearest = get_close_matches(name, known, n=1, cutoff=0.0)[0]
-    return ValueError(f"There is no {kind} {name!r}: did you mean {nearest!r}? Known: {', '.join(known)}.")
+    return UserError(f"There is no {kind} {name!r}: did you mean {nearest!r}? Known: {', '.join(known)}.")

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from nsm.checks import UserError
 from nsm.tasks.fields import Range, check_count, check_range
 from nsm.tasks.layout import Phases, Segment, unroll
 from nsm.tasks.randomness import Draws
@@ -49,7 +50,7 @@ class RepeatCopy(PhasedTask):
         for field in ("length", "repeats", "normalise"):
             check_range(self, field)
         if self.count_mean not in get_args(CountMean):
-            raise ValueError(f'RepeatCopy.count_mean is {self.count_mean!r}: it must be "centre" or "authors".')
+            raise UserError(f'RepeatCopy.count_mean is {self.count_mean!r}: it must be "centre" or "authors".')
 
     @property
     def input_size(self) -> int:

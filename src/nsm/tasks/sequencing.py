@@ -7,6 +7,7 @@ from typing import cast
 import numpy as np
 import torch
 
+from nsm.checks import UserError
 from nsm.tasks import metrics
 from nsm.tasks.arrays import Ints
 from nsm.tasks.batch import Batch
@@ -37,15 +38,15 @@ class Sequencing(Task):
 
     def __post_init__(self) -> None:
         if len(self.subtasks) < 2:
-            raise ValueError(f"Sequencing.subtasks has {len(self.subtasks)} of them: it must have at least 2.")
+            raise UserError(f"Sequencing.subtasks has {len(self.subtasks)} of them: it must have at least 2.")
         for index, subtask in enumerate(self.subtasks):
             if not isinstance(subtask, PhasedTask):
-                raise ValueError(
+                raise UserError(
                     f"Sequencing.subtasks[{index}] is {type(subtask).__name__}: "
                     f"it must be a task that shows everything before it asks for anything."
                 )
         if len(self.subtasks) > self.input_size:
-            raise ValueError(
+            raise UserError(
                 f"Sequencing.subtasks has {len(self.subtasks)} of them: "
                 f"it must have at most one for each of the {self.input_size} input channels, which tell their order."
             )

@@ -1,0 +1,84 @@
+"""nsm demo"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from nsm.checks import at_least
+from nsm.commands.terminal import console, progress_of
+from nsm.experiments.recipes import recipe
+from nsm.machine import Trace
+from nsm.tasks import with_ranges
+from nsm.training.evaluation import TEST, evaluate
+from nsm.training.loop import task_pair, train
+from nsm.training.run import RunDirectory
+
+ITERATIONS = 8_000
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train a neural universal Turing machine to copy, then test it at six times the length it was trained on.
+
+    A minute or two. Example: nsm demo
+    """
+
+    seed: int = 0
+    out: Path = Path("runs/demo")
+    """The run's directory; a demo that was stopped goes on there."""
+
+    def run(self) -> None:
+        torch.set_num_threads(1)
+        say = console().print
+        config = recipe("copy", "nutm", iterations=ITERATIONS, seed=at_least("seed", self.seed, 0))
+        machine = config.machine
+        assert machine.memory is not None
+        assert machine.programs is not None
+        say(
+            f"A controller of {machine.controller.size} units, a tape of {machine.memory.slots} slots, "
+            f"{machine.programs.count} stored programs for each head.\n"
+            "It sees sequences of 1 to 20 random bytes and learns to say them again from memory, from its errors alone."
+        )
+        with progress_of("copy", config.iterations) as report:
+            result = train(config, self.out, report=report)
+        trained = RunDirectory(self.out).machine()
+        test = task_pair(config).test
+        say(f"Trained: {result['steps']:,} iterations in {result['seconds']:.0f} s.")
+        for length in (20, 120):
+            figures = evaluate(trained, with_ranges(test, length=length), 200, self.seed).averages()
+            bits = 8 * length
+            say(
+                f"Length {length:3}: {figures['bit_errors']:.2f} of {bits} bits wrong on average, "
+                f"{figures['perfect']:.1%} of sequences without a single error."
+            )
+        batch = test.batch(self.seed, TEST, 0, 1)
+        with torch.no_grad():
+            _, _, trace = trained.eval()(torch.from_numpy(batch.inputs), trace=True)
+        say(_in_words(trace, int(batch.decoding[0])))
+        say(f"The run is in {self.out}; test it at any length with: nsm eval {self.out} --length 240 --slots 512")
+
+
+def _in_words(trace: Trace, decoding: int) -> str:
+    """What the machine does at length 120, read off its trace."""
+    assert trace.programs is not None
+    lines = []
+    for kind, head, addresses, (start, end) in (
+        ("writes", 1, trace.write_addresses, (1, decoding)),
+        ("reads", 0, trace.read_addresses, (decoding, len(trace.programs))),
+    ):
+        places = addresses[start:end, 0, 0].argmax(-1)
+        steps = (places[1:] - places[:-1]) % addresses.shape[-1]
+        move, count = steps.mode().values.item(), len(steps)
+        share = (steps == move).float().mean().item()
+        direction = move if move <= addresses.shape[-1] // 2 else move - addresses.shape[-1]
+        mix = trace.programs[:, 0, head]
+        phases = mix[:decoding].mean(0), mix[decoding:].mean(0)
+        lines.append(
+            f"While it {kind}, its head moves by {direction:+d} slot in {share:.0%} of {count} steps; "
+            f"its {kind[:-1]} head takes program 1 to {phases[0][0]:.0%} while listening "
+            f"and to {phases[1][0]:.0%} while answering."
+        )
+    return "\n".join(lines)

@@ -1,0 +1,81 @@
+"""From the results of many seeds to a line of a table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+from nsm.experiments.paper import Cell
+from nsm.training.run import RunDirectory
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the seeds of a cell came to. Figures are those of each seed's best machine on the test sequences."""
+
+    row: str
+    model: str
+    metric: str
+    published: float | None
+    seeds: int
+    failed: int
+    best: float | None
+    mean: float | None
+    sd: float | None
+    median: float | None
+    solved: float | None
+    """Share of seeds whose held-out loss fell below the threshold."""
+    solved_steps: float | None
+    """Median iteration at which those seeds got there."""
+    solved_seconds: float | None
+    extra: dict[str, float]
+    """l1_errors and optimum_bits where they belong beside the metric; accuracies per task in continual learning."""
+
+
+def summarise(cell: Cell, directories: list[Path]) -> Summary:
+    """Sum up the finished runs of a cell."""
+    runs = [RunDirectory(directory) for directory in directories]
+    results = [result for run in runs if (result := run.result()) is not None]
+    failed = sum(run.result() is None and run.failure() is not None for run in runs)
+    figures, extra = _figures(cell, results)
+    ascending = cell.metric != "bit_accuracy"
+    solved = [result for result in results if result["solved_step"] is not None]
+    return Summary(
+        cell.row,
+        cell.model,
+        cell.metric,
+        cell.published,
+        len(results),
+        failed,
+        (min if ascending else max)(figures) if figures else None,
+        fmean(figures) if figures else None,
+        stdev(figures) if len(figures) > 1 else None,
+        median(figures) if figures else None,
+        len(solved) / len(results) if results else None,
+        median(result["solved_step"] for result in solved) if solved else None,
+        median(result["solved_seconds"] for result in solved) if solved else None,
+        extra,
+    )
+
+
+def _figures(cell: Cell, results: list[dict[str, Any]]) -> tuple[list[float], dict[str, float]]:
+    if not results:
+        return [], {}
+    if cell.metric == "bit_accuracy":
+        # After the last phase, on average over all tasks; beside it every task's own.
+        last = [result["phases"][-1] for result in results]
+        tasks = {task: fmean(phase[task] for phase in last) for task in last[0]}
+        return [fmean(phase.values()) for phase in last], tasks
+    beside = [name for name in ("l1_errors", "optimum_bits") if name in results[0]["best"]]
+    extra = {name: min(result["best"][name] for result in results) for name in beside}
+    return [result["best"][cell.metric] for result in results], extra
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A figure for a table; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:,.{digits}f}"

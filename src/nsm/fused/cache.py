@@ -1,0 +1,67 @@
+"""Compiled kernels on disk, under a key of all that goes into them: an edited source is never served stale.
+
+Numba's own cache looks at the file of the cached function only, while a kernel is made of many files. Here the cache's
+directory is named after a hash of every source, so that an edit anywhere means a new directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import njit
+
+import nsm.memories.dnc
+import nsm.memories.ntm
+import nsm.similarity
+
+logger = logging.getLogger("nsm")
+
+
+@cache
+def directory() -> Path:
+    """Where compiled kernels lie: NSM_CACHE, or the user's cache directory, or a temporary one."""
+    sources = [*sorted(Path(__file__).parent.glob("*.py"))]
+    # Constants of the reference are compiled into the kernels.
+    sources += [Path(module.__file__ or "") for module in (nsm.similarity, nsm.memories.ntm, nsm.memories.dnc)]
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    base = os.environ.get("NSM_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsm"
+    for root in (Path(base), Path(tempfile.gettempdir()) / f"nsm-{os.getuid()}"):
+        path = root / "kernels" / digest.hexdigest()[:16]
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(path, os.W_OK):
+            return path
+    raise OSError(f"no directory for compiled kernels: {base} can't be written; set NSM_CACHE to one that can")
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """An entry point of the kernels: compiled on its first call, loaded from the cache ever after."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(directory())
+    try:
+        return njit(nogil=True, cache=True)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+@contextmanager
+def announced(name: str) -> Iterator[None]:
+    """Around the first call of kernels: a line if they will have to be compiled."""
+    marker = directory() / f"{name}.compiled"
+    if not marker.exists():
+        logger.warning("nsm: compiling the fused kernels for %s, once; this takes about half a minute …", name)
+    yield
+    marker.touch()

@@ -1,0 +1,175 @@
+"""What the tapes share: lines of slots along the lanes, and content addressing of several heads at once.
+
+A tape is stored as (M, N): the slots lie along the lanes, so that every operation on an address is a run of lanes. Each
+kernel's work has the sizes `slots`, `slots_p`, `width` and the buffers `mask`, `memory`, `inverse`; those that address by
+`content` also have `similarity`, `d_memory` and `scratch`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from nsm.fused.algebra import accumulate, dots, fill, multiply
+from nsm.fused.functions import exp
+from nsm.fused.lanes import fma, largest, load, maximum, root, splat, store, total
+from nsm.similarity import EPSILON
+
+
+@njit(nogil=True)
+def norms(m, version):
+    """1/√(Σ_m M(i)² + ε) of every slot of a version of the tape."""
+    start = version * m.width * m.slots_p
+    for i in range(0, m.slots_p, 16):
+        squares = splat(np.float32(EPSILON))
+        for k in range(m.width):
+            x = load(m.memory, start + k * m.slots_p + i)
+            squares = fma(x, x, squares)
+        store(m.inverse, version * m.slots_p + i, splat(np.float32(1.0)) / root(squares))
+
+
+@njit(nogil=True)
+def softmax(z, z0, mask, out, o0, n_p):
+    """softmax of the unmasked numbers; the masked ones become 0."""
+    top = splat(np.float32(-1e30))
+    for i in range(0, n_p, 16):
+        keep = load(mask, i)
+        x = fma(keep - splat(np.float32(1.0)), splat(np.float32(1e30)), load(z, z0 + i) * keep)
+        top = maximum(top, x)
+    peak, sums = splat(largest(top)), splat(np.float32(0.0))
+    for i in range(0, n_p, 16):
+        e = exp(load(z, z0 + i) - peak) * load(mask, i)
+        sums = sums + e
+        store(out, o0 + i, e)
+    share = splat(np.float32(1.0) / total(sums))
+    for i in range(0, n_p, 16):
+        store(out, o0 + i, load(out, o0 + i) * share)
+
+
+@njit(nogil=True)
+def gather(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, height, inner):
+    """C[i, k] += Σ_j A[i, j] W[k, j]: what `rows` lines of weights over slots gather from a tape of `height` rows.
+
+    Tiles of 4 × 4 sums stay in registers while j runs, `inner` a multiple of 16.
+    """
+    i = 0
+    while i + 4 <= rows:
+        r0, r1, r2, r3 = a0 + i * lda, a0 + (i + 1) * lda, a0 + (i + 2) * lda, a0 + (i + 3) * lda
+        o0, o1, o2, o3 = c0 + i * ldc, c0 + (i + 1) * ldc, c0 + (i + 2) * ldc, c0 + (i + 3) * ldc
+        zero = splat(np.float32(0.0))
+        for k in range(0, height - 3, 4):
+            x00, x01, x02, x03 = zero, zero, zero, zero
+            x10, x11, x12, x13 = zero, zero, zero, zero
+            x20, x21, x22, x23 = zero, zero, zero, zero
+            x30, x31, x32, x33 = zero, zero, zero, zero
+            p = w0 + k * ldw
+            for j in range(0, inner, 16):
+                a_0, a_1, a_2, a_3 = load(a, r0 + j), load(a, r1 + j), load(a, r2 + j), load(a, r3 + j)
+                v = load(w, p + j)
+                x00, x10, x20, x30 = fma(a_0, v, x00), fma(a_1, v, x10), fma(a_2, v, x20), fma(a_3, v, x30)
+                v = load(w, p + ldw + j)
+                x01, x11, x21, x31 = fma(a_0, v, x01), fma(a_1, v, x11), fma(a_2, v, x21), fma(a_3, v, x31)
+                v = load(w, p + 2 * ldw + j)
+                x02, x12, x22, x32 = fma(a_0, v, x02), fma(a_1, v, x12), fma(a_2, v, x22), fma(a_3, v, x32)
+                v = load(w, p + 3 * ldw + j)
+                x03, x13, x23, x33 = fma(a_0, v, x03), fma(a_1, v, x13), fma(a_2, v, x23), fma(a_3, v, x33)
+            c[o0 + k] += total(x00)
+            c[o0 + k + 1] += total(x01)
+            c[o0 + k + 2] += total(x02)
+            c[o0 + k + 3] += total(x03)
+            c[o1 + k] += total(x10)
+            c[o1 + k + 1] += total(x11)
+            c[o1 + k + 2] += total(x12)
+            c[o1 + k + 3] += total(x13)
+            c[o2 + k] += total(x20)
+            c[o2 + k + 1] += total(x21)
+            c[o2 + k + 2] += total(x22)
+            c[o2 + k + 3] += total(x23)
+            c[o3 + k] += total(x30)
+            c[o3 + k + 1] += total(x31)
+            c[o3 + k + 2] += total(x32)
+            c[o3 + k + 3] += total(x33)
+        rest = height // 4 * 4
+        for row in range(i, i + 4):
+            target = c0 + row * ldc + rest
+            dots(a, a0 + row * lda, w, w0 + rest * ldw, ldw, c, target, height - rest, inner)
+        i += 4
+    while i < rows:
+        dots(a, a0 + i * lda, w, w0, ldw, c, c0 + i * ldc, height, inner)
+        i += 1
+
+
+@njit(nogil=True)
+def content(m, version, xi, x, stride, heads, acts, a, line, out, o):
+    """w_h = softmax(β_h D(k_h, M)) for `heads` heads, their keys at xi[x + h·stride …], their strengths at acts[a …].
+
+    Leaves 1/|k_h| in acts[a + heads …]; D from similarity[line] and w from out[o] on, a line of slots for each head.
+    """
+    n_p, width = m.slots_p, m.width
+    fill(m.similarity, line, heads * n_p, np.float32(0.0))
+    multiply(
+        xi, x, stride, m.memory, version * width * n_p, n_p, m.similarity, line, n_p, heads, width, n_p
+    )  # fmt: skip
+    for h in range(heads):
+        squares, key = float(EPSILON), x + h * stride
+        for k in range(width):
+            squares += float(xi[key + k]) ** 2
+        inverse = np.float32(1.0 / math.sqrt(squares))
+        acts[a + heads + h] = inverse
+        for i in range(0, n_p, 16):
+            d = load(m.similarity, line + h * n_p + i) * splat(inverse) * load(m.inverse, version * n_p + i)
+            store(m.similarity, line + h * n_p + i, d)
+            store(out, o + h * n_p + i, d * splat(acts[a + h]))
+        softmax(out, o + h * n_p, m.mask, out, o + h * n_p, n_p)
+
+
+@njit(nogil=True)
+def content_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_xi, dx, ds):
+    """From dw (scratch[dw …]) of addresses that `content` made to their keys, their strengths and the tape.
+
+        w = softmax(β D)         dz = w (dw − Σ w dw),  dβ = Σ dz D,  dD = β dz
+        D = k·M / (|k| |M|)      dk = Σ_i u M − k/|k|² Σ_i dD D      with u = dD / (|k| |M|)
+                                 dM = Σ_h u k − M/|M|² Σ_h dD D
+
+    dk is added to d_xi[dx + h·stride …], dβ to d_xi[ds + h] unless ds < 0. u takes the place of dw; the line after the
+    last becomes Σ_h dD D/|M|².
+    """
+    n_p, width = m.slots_p, m.width
+    zero, pull = splat(np.float32(0.0)), dw + heads * n_p
+    fill(m.scratch, pull, n_p, np.float32(0.0))
+    for h in range(heads):
+        beta, k_inverse = splat(acts[a + h]), acts[a + heads + h]
+        sums, d_beta, along = zero, zero, zero
+        for i in range(h * n_p, (h + 1) * n_p, 16):
+            sums = fma(load(w, w0 + i), load(m.scratch, dw + i), sums)
+        inner = splat(total(sums))
+        for i in range(0, n_p, 16):
+            dz = load(w, w0 + h * n_p + i) * (load(m.scratch, dw + h * n_p + i) - inner)
+            d = load(m.similarity, line + h * n_p + i)
+            inverse = load(m.inverse, version * n_p + i)
+            d_beta = fma(dz, d, d_beta)
+            dd = dz * beta
+            along = fma(dd, d, along)
+            store(m.scratch, dw + h * n_p + i, dd * inverse * splat(k_inverse))
+            store(m.scratch, pull + i, fma(dd * d, inverse * inverse, load(m.scratch, pull + i)))
+        if ds >= 0:
+            d_xi[ds + h] += total(d_beta)
+        lost = total(along) * k_inverse * k_inverse
+        for k in range(width):
+            d_xi[dx + h * stride + k] -= xi[x + h * stride + k] * lost
+    tape, mine = version * width * n_p, b * width * n_p
+    gather(m.scratch, dw, n_p, m.memory, tape, n_p, d_xi, dx, stride, heads, width, n_p)
+    accumulate(xi, x, stride, m.scratch, dw, n_p, m.d_memory, mine, n_p, heads, width, n_p)
+    for k in range(width):
+        for i in range(0, n_p, 16):
+            place = k * n_p + i
+            d = fma(-load(m.memory, tape + place), load(m.scratch, pull + i), load(m.d_memory, mine + place))
+            store(m.d_memory, mine + place, d)
+
+
+def transpose_in(target: np.ndarray, memory: np.ndarray, n: int) -> None:
+    """Tapes (B, N, M) into (B, M, N padded), zeros into the padding."""
+    target[:, :, :n] = memory.transpose(0, 2, 1)
+    target[:, :, n:] = 0

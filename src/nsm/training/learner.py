@@ -1,0 +1,116 @@
+"""One training iteration: forward, loss, backward, update. A learner per back end, the same numbers up to rounding."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nsm import nested
+from nsm.fused.engine import Engine
+from nsm.machine import Machine, Noise
+from nsm.programs import annealing
+from nsm.tasks import Batch, Task
+from nsm.training.config import RunConfig
+from nsm.training.optimiser import Optimiser, flatten
+
+
+class Diverged(Exception):
+    """The loss or a weight is no longer a finite number."""
+
+
+class Learner(ABC):
+    """A machine that learns: its weights in one flat buffer, with an optimiser on it."""
+
+    def __init__(self, machine: Machine, config: RunConfig) -> None:
+        self.machine, self.config = machine, config
+        self.flat, self.gradient = flatten(machine)
+        self.optimiser = Optimiser(config.optimiser, self.flat, self.gradient)
+
+    def step(self, task: Task, batch: Batch, step: int) -> float:
+        """Learn from a batch; returns its loss, without l_p. Everything random follows from the seed and the step."""
+        slots, noise = self._draw(task, batch, step)
+        self.gradient.zero_()
+        loss = self._gradients(task, batch, slots, noise)
+        eta = annealing(step, self.config.key_loss, self.config.key_loss_decay)
+        # After some hundred iterations η is nothing: l_p is left out when it can't move a float any more.
+        if self.machine.config.programs is not None and eta > 1e-12:
+            (eta * self.machine.program_loss()).backward()
+        if not np.isfinite(loss):
+            raise Diverged(f"the loss became {loss} at iteration {step + 1}; the first bad tensor is {self._bad()}")
+        self.optimiser.step(self.config.rate(step))
+        return loss
+
+    @abstractmethod
+    def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
+        """Add the loss's gradient to the flat gradient; returns the loss."""
+
+    def _draw(self, task: Task, batch: Batch, step: int) -> tuple[int | None, Noise]:
+        """The tape's size and the noise of an iteration, as arrays."""
+        config, machine = self.config, self.machine.config
+        gumbel = machine.programs is not None and machine.programs.attention == "gumbel"
+        if not (config.random_slots or config.cell_noise or gumbel):
+            return None, Noise()
+        generator = np.random.Generator(np.random.Philox(key=[config.seed, step]))
+        slots, cell, programs = None, None, None
+        if config.random_slots:
+            most = self.machine.memory.slots
+            least = min(task.min_slots(batch), most)
+            slots = round(least * (most / least) ** generator.random())
+        shape = batch.mask.shape
+        if config.cell_noise:
+            cell = generator.standard_normal((*shape, machine.controller.size), dtype=np.float32)
+            cell *= np.float32(config.cell_noise)
+        if gumbel:
+            assert machine.programs is not None
+            size = (*shape, len(self.machine.interfaces), machine.programs.count)
+            exponential = generator.standard_exponential(size, dtype=np.float32)
+            programs = -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
+        return slots, Noise(cell, programs)  # type: ignore[arg-type]
+
+    def _bad(self) -> str:
+        """The first parameter that is not finite, or the first whose gradient is not."""
+        for kind in ("", "gradient of "):
+            for name, parameter in self.machine.named_parameters():
+                tensor = parameter.grad if kind else parameter
+                if tensor is not None and not torch.isfinite(tensor).all():
+                    return f"{kind}{name}"
+        return "the loss itself"
+
+
+class ReferenceLearner(Learner):
+    """Autograd through the reference, on any device."""
+
+    def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
+        device = self.flat.device
+        drawn = Noise(*(None if n is None else torch.from_numpy(n).to(device) for n in noise))
+        state = self.machine.initial_state(batch.mask.shape[1], slots)
+        x = torch.from_numpy(batch.inputs).to(device)
+        logits, _ = self.machine(x, state, lengths=batch.lengths.tolist(), noise=drawn)
+        loss = task.loss(logits, batch)
+        loss.backward()
+        return float(loss)
+
+
+class FusedLearner(Learner):
+    """The kernels, without autograd in between."""
+
+    def __init__(self, machine: Machine, config: RunConfig) -> None:
+        super().__init__(machine, config)
+        self.engine = Engine(machine)
+        self._weights, self._gradient = self.flat.numpy(), self.gradient.numpy()
+        self._starts: dict[str, Tensor] = dict(machine.controller.initial.items())
+
+    def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
+        state = self.machine.initial_state(batch.mask.shape[1], slots)
+        arrays = nested.apply(lambda tensor: tensor.detach().numpy(), state)
+        run = self.engine.run(self._weights, batch.inputs, batch.lengths, arrays, noise)
+        loss, d_outputs = task.loss_and_gradient(run.outputs(), batch)
+        flat, d_initial = run.backward(d_outputs, None)
+        self._gradient[: flat.size] += flat
+        for name, start in self._starts.items():
+            assert start.grad is not None
+            start.grad += torch.from_numpy(getattr(d_initial.controller, name).sum(0))
+        return loss
