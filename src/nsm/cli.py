@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import tyro
 
 from nsm import commands
 from nsm.checks import UserError
+from nsm.experiments.campaign import RunsFailed
 from nsm.training.learner import Diverged
-from nsm.training.loop import Interrupted
+from nsm.training.signals import Interrupted
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 75
 """Exit codes: the run failed; the command was wrong; the run was stopped and goes on when started again."""
@@ -29,12 +30,14 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         command.run()
     except UserError as error:
-        sys.stdout.flush()
-        print(f"nsm: {error}", file=sys.stderr)
-        raise SystemExit(MISTAKE) from None
-    except Diverged as error:
-        print(f"nsm: {error}", file=sys.stderr)
-        raise SystemExit(FAILED) from None
-    except Interrupted:
-        print("nsm: stopped and saved; the same command goes on from here", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
+        _leave(MISTAKE, str(error))
+    except (Diverged, RunsFailed, OSError) as error:
+        _leave(FAILED, str(error))
+    except (Interrupted, KeyboardInterrupt):
+        _leave(INTERRUPTED, "stopped; what was done is saved, and the same command goes on from there")
+
+
+def _leave(code: int, sentence: str) -> NoReturn:
+    sys.stdout.flush()
+    print(f"nsm: {sentence}", file=sys.stderr)
+    raise SystemExit(code) from None

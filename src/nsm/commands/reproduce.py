@@ -7,20 +7,20 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from nsm.checks import at_least, choose
-from nsm.commands.terminal import console, figures
+from nsm.checks import UserError, at_least, choose
+from nsm.commands.terminal import Pace, console, figures
 from nsm.experiments import campaign, params
-from nsm.experiments.campaign import Job, Outcome
+from nsm.experiments.campaign import Job, Outcome, RunsFailed
 from nsm.experiments.paper import EXPERIMENTS, cells
 from nsm.experiments.summary import Summary, number, summarise
 from nsm.machine import BACKENDS, PRESETS
-from nsm.training.loop import Interrupted
+from nsm.training.signals import Interrupted
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,38 @@ class Reproduce:
         at_least("jobs", self.jobs, 1)
         if self.budget is not None:
             at_least("budget", self.budget, 1)
-        names = ("params", *EXPERIMENTS) if self.experiment == "all" else (self.experiment,)
-        document = {name: self._parameters() if name == "params" else self._experiment(name) for name in names}
+        plans = self._plans()
+        document: dict[str, Any] = {}
+        failed: list[str] = []
+        if self.experiment in ("params", "all"):
+            document["params"] = self._parameters()
+        for name, planned in plans.items():
+            document[name], reasons = self._experiment(name, planned)
+            failed += reasons
         if self.json:
             print(json.dumps(document if self.experiment == "all" else document[self.experiment], indent=2))
+        if failed:
+            raise RunsFailed("\n".join(failed))
+
+    def _plans(self) -> dict[str, list[Job]]:
+        """The runs of every experiment asked for; nothing starts before all of them are known to make sense."""
+        names = EXPERIMENTS if self.experiment == "all" else [self.experiment] if self.experiment != "params" else []
+        plans, mistakes = {}, []
+        for name in names:
+            try:
+                chosen = cells(name, self.preset, self.only, self.budget)
+            except UserError as error:
+                mistakes.append(error)
+                continue
+            root = self.out / name / (self.preset if self.budget is None else f"{self.preset}-{self.budget}")
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"{root} can't be written: {error.strerror}") from None
+            plans[name] = campaign.jobs(chosen, self.seeds, root)
+        if mistakes and not plans:
+            raise mistakes[0]
+        return plans
 
     def _parameters(self) -> list[dict[str, object]]:
         rows = params.table()
@@ -73,21 +101,18 @@ class Reproduce:
             console().print(table)
         return [dataclasses.asdict(row) for row in rows]
 
-    def _experiment(self, name: str) -> list[dict[str, object]]:
-        chosen = cells(name, self.preset, self.only, self.budget)
-        root = self.out / name / (self.preset if self.budget is None else f"{self.preset}-{self.budget}")
-        planned = campaign.jobs(chosen, self.seeds, root)
+    def _experiment(self, name: str, planned: list[Job]) -> tuple[list[dict[str, object]], list[str]]:
+        """The table of an experiment, and the reasons of runs that failed."""
         with _display(name, planned) as tick:
             outcomes = campaign.run(planned, self.jobs, self.backend, tick)
-        summaries = [summarise(cell, [job.directory for job in planned if job.cell is cell]) for cell in chosen]
+        chosen = list(dict.fromkeys(job.cell for job in planned))
+        summaries = [summarise(cell, [job.directory for job in planned if job.cell == cell]) for cell in chosen]
         if not self.json:
             console().print(_table(name, self.preset, summaries))
-            for job, outcome in outcomes.items():
-                if outcome.status == "failed":
-                    console().print(f"{job.cell.name} seed {job.seed} failed: {outcome.reason}")
-        if any(outcome.status == "interrupted" for outcome in outcomes.values()):
+        if len(outcomes) < len(planned) or any(outcome.status == "interrupted" for outcome in outcomes.values()):
             raise Interrupted
-        return [dataclasses.asdict(summary) for summary in summaries]
+        failed = [f"{job.name} failed: {outcome.reason}" for job, outcome in outcomes.items() if outcome.reason]
+        return [dataclasses.asdict(summary) for summary in summaries], failed
 
 
 def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
@@ -128,7 +153,8 @@ class _display:
     def __init__(self, name: str, planned: list[Job]) -> None:
         self.name, self.planned = name, planned
         self.said: set[Job] = set()
-        self.live = Live(console=Console(stderr=True), transient=True) if sys.stderr.isatty() else None
+        self.paces: dict[Job, Pace] = {}
+        self.live = Live(console=console(stderr=True), transient=True) if sys.stderr.isatty() else None
 
     def __enter__(self) -> _display:
         if self.live:
@@ -140,27 +166,29 @@ class _display:
             self.live.stop()
 
     def __call__(self, known: dict[Job, Outcome | None]) -> None:
-        finished = [job for job, outcome in known.items() if outcome is not None]
-        if self.live is None:
-            for job in finished:
-                if job not in self.said:
-                    self.said.add(job)
-                    outcome = known[job]
-                    assert outcome is not None
-                    print(
-                        f"{self.name}: {len(self.said)}/{len(self.planned)} runs, {job.cell.name} seed {job.seed} "
-                        f"{outcome.status} {outcome.reason}".rstrip(),
-                        file=sys.stderr,
-                        flush=True,
-                    )
+        if self.live:
+            self.live.update(self._table(known), refresh=True)
             return
-        table = Table(
-            "run", "iterations", "now", title=f"{self.name}: {len(finished)} of {len(self.planned)} runs done"
-        )
+        for job, outcome in known.items():
+            if outcome is not None and job not in self.said:
+                self.said.add(job)
+                words = f"{len(self.said)}/{len(self.planned)} runs, {job.name} {outcome.status} {outcome.reason}"
+                print(f"{self.name}: {words.rstrip()}", file=sys.stderr, flush=True)
+
+    def _table(self, known: dict[Job, Outcome | None]) -> Table:
+        count = {status: 0 for status in ("done", "failed", "interrupted")}
+        for outcome in known.values():
+            if outcome is not None:
+                count[outcome.status] += 1
+        done = ", ".join(f"{number} {status}" for status, number in count.items() if number) or "none done"
+        table = Table(title=f"{self.name}: {len(self.planned)} runs, {done}", title_justify="left")
+        table.add_column("under way")
+        for header in ("iterations", "per second", "left"):
+            table.add_column(header, justify="right", no_wrap=True)
+        table.add_column("now")
         for job, outcome in known.items():
             if outcome is None:
                 step, line = campaign.progress(job)
-                table.add_row(
-                    f"{job.cell.name} seed {job.seed}", f"{step:,} of {job.config.iterations:,}", figures(line)
-                )
-        self.live.update(table)
+                rate, left = self.paces.setdefault(job, Pace(job.config.iterations)).at(step)
+                table.add_row(job.name, f"{step:,} of {job.config.iterations:,}", rate, left, figures(line))
+        return table

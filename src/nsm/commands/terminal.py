@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from nsm.training.loop import Progress as RunProgress
 from nsm.training.loop import Report
 
+REFRESH = 0.2
+"""Seconds between two looks at a bar."""
 
-def console() -> Console:
-    """Standard output; away from a terminal wide enough that a table is not broken."""
-    return Console() if sys.stdout.isatty() else Console(width=170)
+
+def console(stderr: bool = False) -> Console:
+    """A console that prints what it is given; away from a terminal wide enough that a table is not broken."""
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, width=None if terminal else 170, markup=False, highlight=False, soft_wrap=True)
 
 
 def figures(line: dict[str, Any]) -> str:
@@ -31,9 +37,32 @@ def figures(line: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
+class Pace:
+    """How fast this process goes and when it will be done; what others did before it says nothing about that."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.begun = total, False
+
+    def begin(self, step: int) -> None:
+        """Take time from this step on."""
+        self.begun, self._first, self._began = True, step, time.monotonic()
+
+    def at(self, step: int) -> tuple[str, str]:
+        """Iterations per second and the time left, in words."""
+        if not self.begun:
+            self.begin(step)
+        done, seconds = step - self._first, time.monotonic() - self._began
+        if done <= 0 or seconds <= 0:
+            return "–", "–"
+        rate = done / seconds
+        left = timedelta(seconds=round((self.total - step) / rate))
+        return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}", str(left)
+
+
 @contextmanager
 def progress_of(label: str, iterations: int, quiet: bool = False) -> Iterator[Report]:
     """A report for `train`: a bar on a terminal, a plain line per evaluation elsewhere, both on standard error."""
+    pace = Pace(iterations)
     if quiet:
         yield lambda *_: None
         return
@@ -41,30 +70,34 @@ def progress_of(label: str, iterations: int, quiet: bool = False) -> Iterator[Re
 
         def plain(progress: RunProgress, line: dict[str, Any]) -> None:
             if "held_out" in line:
-                rate = progress.step / max(progress.seconds, 1e-9)
-                print(
-                    f"{label}: {progress.step:,}/{iterations:,} iterations, {figures(line)}, {rate:,.0f} iterations/s",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                rate, left = pace.at(progress.step)
+                words = f"{progress.step:,}/{iterations:,} iterations, {figures(line)}, {rate}/s, {left} left"
+                print(f"{label}: {words}", file=sys.stderr, flush=True)
+            elif not pace.begun:
+                pace.begin(progress.step)
 
         yield plain
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=None),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
         TextColumn("{task.fields[figures]}"),
-        TextColumn("{task.fields[rate]} iterations/s"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[rate]}/s"),
+        TextColumn("{task.fields[left]} left"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(label, total=iterations, figures="", rate="–")
+    with Progress(*columns, console=console(stderr=True), expand=True) as bar:
+        task = bar.add_task(label, total=iterations, figures="", rate="–", left="–")
         known: dict[str, Any] = {}
+        due = 0.0
 
         def live(progress: RunProgress, line: dict[str, Any]) -> None:
+            nonlocal due
             known.update(line)
-            rate = progress.step / max(progress.seconds, 1e-9)
-            bar.update(task, completed=progress.step, figures=figures(known), rate=f"{rate:,.0f}")
+            now = time.monotonic()
+            if now >= due or progress.step == iterations:
+                due = now + REFRESH
+                rate, left = pace.at(progress.step)
+                bar.update(task, completed=progress.step, figures=figures(known), rate=rate, left=left)
 
         yield live

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nsm.checks import UserError, choose
 from nsm.experiments.recipes import recipe
+from nsm.memories import NTM
 from nsm.training.config import RunConfig
 
 SINGLE = ("copy", "repeat-copy", "associative-recall", "ngrams", "priority-sort", "long-copy")
@@ -61,7 +61,9 @@ def _ablation(preset: str) -> Iterator[Cell]:
     def attending(attention: str) -> RunConfig:
         return replace(nutm, machine=replace(nutm.machine, programs=replace(programs, attention=attention)))
 
-    two_heads: Any = replace(ntm.machine.memory, read_heads=2, write_heads=2)  # type: ignore[type-var, call-arg]
+    memory = ntm.machine.memory
+    assert isinstance(memory, NTM)
+    two_heads = replace(memory, read_heads=2, write_heads=2)
     yield Cell(task, "nutm", nutm)
     yield Cell(task, "direct", attending("direct"))
     yield Cell(task, "key-value", replace(nutm, key_loss=0.0))
@@ -98,7 +100,7 @@ def cells(experiment: str, preset: str = "paper", only: str | None = None, budge
 
 
 def _within(config: RunConfig, budget: int) -> RunConfig:
-    """A run cut to a budget of iterations, looked at and saved at least a few times on the way."""
+    """A run cut to a budget: looked at a few times on the way, on no more sequences than it has iterations."""
     iterations = min(config.iterations, budget)
     often = max(1, iterations // 5)
     return replace(
@@ -106,5 +108,7 @@ def _within(config: RunConfig, budget: int) -> RunConfig:
         iterations=iterations,
         log_every=min(config.log_every, often),
         evaluate_every=min(config.evaluate_every, often),
-        checkpoint_every=min(config.checkpoint_every, max(1, iterations)),
+        evaluate_sequences=min(config.evaluate_sequences, iterations),
+        test_sequences=min(config.test_sequences, iterations),
+        checkpoint_every=min(config.checkpoint_every, iterations),
     )

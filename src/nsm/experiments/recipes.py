@@ -41,7 +41,7 @@ def recipe(task: str, model: str, preset: str = "default", **changes: Any) -> Ru
     machine = _shape(task).machine(model).preset(preset)
     sequenced = "+" in task
     if preset == "default":
-        values = {"iterations": 20_000, "batch_size": 4, "learning_rate": 2e-4, "final_rate": 0.02}
+        values: dict[str, Any] = {"iterations": 20_000, "batch_size": 4, "learning_rate": 2e-4, "final_rate": 0.02}
         values |= SEQUENCED if sequenced else RELIABLE[task]
         optimiser = OptimiserConfig(learning_rate=values.pop("learning_rate"), final_rate=values.pop("final_rate"))
         config = RunConfig(task, machine, optimiser, preset, **values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from nsm.fused.lanes import fma, load, splat, store, total
+from nsm.fused.lanes import fma, load, splat, spread, store, total
 
 
 @njit(nogil=True)
@@ -31,13 +31,13 @@ def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
             p = w0 + j
             for k in range(inner):
                 left, right = load(w, p), load(w, p + 16)
-                x = splat(a[r0 + k])
+                x = spread(a, r0 + k)
                 c00, c01 = fma(x, left, c00), fma(x, right, c01)
-                x = splat(a[r1 + k])
+                x = spread(a, r1 + k)
                 c10, c11 = fma(x, left, c10), fma(x, right, c11)
-                x = splat(a[r2 + k])
+                x = spread(a, r2 + k)
                 c20, c21 = fma(x, left, c20), fma(x, right, c21)
-                x = splat(a[r3 + k])
+                x = spread(a, r3 + k)
                 c30, c31 = fma(x, left, c30), fma(x, right, c31)
                 p += ldw
             store(c, o0 + j, c00), store(c, o0 + j + 16, c01)
@@ -50,10 +50,10 @@ def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
             p = w0 + j
             for k in range(inner):
                 v = load(w, p)
-                c0_ = fma(splat(a[r0 + k]), v, c0_)
-                c1_ = fma(splat(a[r1 + k]), v, c1_)
-                c2_ = fma(splat(a[r2 + k]), v, c2_)
-                c3_ = fma(splat(a[r3 + k]), v, c3_)
+                c0_ = fma(spread(a, r0 + k), v, c0_)
+                c1_ = fma(spread(a, r1 + k), v, c1_)
+                c2_ = fma(spread(a, r2 + k), v, c2_)
+                c3_ = fma(spread(a, r3 + k), v, c3_)
                 p += ldw
             store(c, o0 + j, c0_), store(c, o1 + j, c1_), store(c, o2 + j, c2_), store(c, o3 + j, c3_)
             j += 16
@@ -70,7 +70,7 @@ def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
             )
             p = w0 + j
             for k in range(inner):
-                x = splat(a[row + k])
+                x = spread(a, row + k)
                 x0, x1 = fma(x, load(w, p), x0), fma(x, load(w, p + 16), x1)
                 x2, x3 = fma(x, load(w, p + 32), x2), fma(x, load(w, p + 48), x3)
                 p += ldw
@@ -81,7 +81,7 @@ def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
             x0 = load(c, out + j)
             p = w0 + j
             for k in range(inner):
-                x0 = fma(splat(a[row + k]), load(w, p), x0)
+                x0 = fma(spread(a, row + k), load(w, p), x0)
                 p += ldw
             store(c, out + j, x0)
             j += 16
@@ -103,13 +103,13 @@ def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
             p, q = a0 + k, d0 + j
             for _ in range(rows):
                 left, right = load(d, q), load(d, q + 16)
-                x = splat(a[p])
+                x = spread(a, p)
                 c00, c01 = fma(x, left, c00), fma(x, right, c01)
-                x = splat(a[p + 1])
+                x = spread(a, p + 1)
                 c10, c11 = fma(x, left, c10), fma(x, right, c11)
-                x = splat(a[p + 2])
+                x = spread(a, p + 2)
                 c20, c21 = fma(x, left, c20), fma(x, right, c21)
-                x = splat(a[p + 3])
+                x = spread(a, p + 3)
                 c30, c31 = fma(x, left, c30), fma(x, right, c31)
                 p += lda
                 q += ldd
@@ -123,10 +123,10 @@ def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
             p, q = a0 + k, d0 + j
             for _ in range(rows):
                 v = load(d, q)
-                c0_ = fma(splat(a[p]), v, c0_)
-                c1_ = fma(splat(a[p + 1]), v, c1_)
-                c2_ = fma(splat(a[p + 2]), v, c2_)
-                c3_ = fma(splat(a[p + 3]), v, c3_)
+                c0_ = fma(spread(a, p), v, c0_)
+                c1_ = fma(spread(a, p + 1), v, c1_)
+                c2_ = fma(spread(a, p + 2), v, c2_)
+                c3_ = fma(spread(a, p + 3), v, c3_)
                 p += lda
                 q += ldd
             store(c, o0 + j, c0_), store(c, o1 + j, c1_), store(c, o2 + j, c2_), store(c, o3 + j, c3_)
@@ -138,7 +138,7 @@ def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
             x0 = load(c, out + j)
             p, q = a0 + k, d0 + j
             for _ in range(rows):
-                x0 = fma(splat(a[p]), load(d, q), x0)
+                x0 = fma(spread(a, p), load(d, q), x0)
                 p += lda
                 q += ldd
             store(c, out + j, x0)

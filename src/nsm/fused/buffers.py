@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsm.fused.layout import padded
+from nsm.fused.layout import Sizes, Weights, padded, weights
 
 
 class Buffers:
@@ -16,6 +16,7 @@ class Buffers:
     def __init__(self) -> None:
         self._arrays: dict[str, np.ndarray] = {}
         self._masks: dict[int, np.ndarray] = {}
+        self._gradients: Weights | None = None
 
     def take(self, name: str, size: int) -> np.ndarray:
         """An array of at least `size` numbers, with room for a whole vector after the last."""
@@ -33,6 +34,12 @@ class Buffers:
             array = self._arrays[name] = np.zeros(padded(size) + 16, np.float32)
         return array
 
+    def gradients(self, sizes: Sizes) -> Weights:
+        """Buffers for the gradients of the weights."""
+        if self._gradients is None:
+            self._gradients = weights(sizes)
+        return self._gradients
+
     def mask(self, width: int) -> np.ndarray:
         """1 for the first `width` numbers, 0 up to the next multiple of 16."""
         if width not in self._masks:
@@ -41,4 +48,17 @@ class Buffers:
 
     @property
     def bytes(self) -> int:
+        """What is held by now."""
         return sum(array.nbytes for array in self._arrays.values())
+
+
+class Tally(Buffers):
+    """Adds up what is asked for, and gives nothing."""
+
+    asked = 0
+
+    def take(self, name: str, size: int) -> np.ndarray:
+        self.asked += 4 * size
+        return np.zeros(0, np.float32)
+
+    zeros = take

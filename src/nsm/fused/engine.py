@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -10,9 +12,11 @@ import numpy as np
 from nsm import nested
 from nsm.controllers import LSTMState, NoState
 from nsm.fused import layout, recurrence
-from nsm.fused.buffers import Buffers
+from nsm.fused.buffers import Buffers, Tally
+from nsm.fused.cache import announced
 from nsm.fused.layout import ATTENTION, HEAD_FIELDS, Scales, Sizes, padded
 from nsm.fused.ntm import NTMTape
+from nsm.fused.segments import Segments
 from nsm.machine import Machine, MachineState, Noise, Trace
 from nsm.memories import NTMMemory
 from nsm.programs import StoredProgramLinear
@@ -79,7 +83,7 @@ def _positions(machine: Machine) -> np.ndarray:
         start += parameter.numel()
     names = [
         *(f"controller.{name}" for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")),
-        *("controller.gate_norms.0.weight", "", "controller.cell_norm.weight", "controller.cell_norm.bias"),
+        *("controller.gate_norms.0.weight", "controller.cell_norm.weight", "controller.cell_norm.bias"),
         *("output.weight", "output.bias"),
     ]
     for h, network in enumerate(machine.interfaces):
@@ -94,7 +98,7 @@ def _positions(machine: Machine) -> np.ndarray:
     return np.array([begins.get(name, -1) for name in names], np.int64)
 
 
-class Chunk(NamedTuple):
+class Plan(NamedTuple):
     """A part of a batch that runs as one: samples sorted longest first, rows packed step by step."""
 
     samples: np.ndarray
@@ -109,18 +113,40 @@ class Chunk(NamedTuple):
     """(rows): the sample of the batch of each row"""
     last: np.ndarray
     """(B): the last row of each sample"""
-    work: recurrence.Work
-    memory: Any
-    buffers: Buffers
-
-    @property
-    def rows(self) -> int:
-        return int(self.first[-1])
+    rows: int
 
 
 def chunk_size(batch: int) -> int:
     """How many samples run together: a function of the batch alone, so that threads never change a result."""
     return 8 if batch <= 16 else 16
+
+
+@lru_cache(maxsize=1024)
+def plans(lengths: tuple[int, ...]) -> tuple[Plan, ...]:
+    """The chunks of a batch of sequences of these lengths."""
+    size, found = chunk_size(len(lengths)), []
+    ends = np.array(lengths, np.int64)
+    for start in range(0, len(lengths), size):
+        samples = np.arange(start, min(start + size, len(lengths)))
+        samples = samples[np.argsort(-ends[samples], kind="stable")]
+        steps = int(ends[samples[0]])
+        count = (ends[samples][None, :] > np.arange(steps)[:, None]).sum(1)
+        first = np.concatenate([[0], np.cumsum(count)])
+        step = np.repeat(np.arange(steps), count)
+        rows = int(first[-1])
+        owners = samples[np.arange(rows) - first[step]]
+        last = first[ends[samples] - 1] + np.arange(len(samples))
+        found.append(Plan(samples, first, count, step, owners, last, rows))
+    return tuple(found)
+
+
+class Chunk(NamedTuple):
+    """A plan and the buffers it runs on."""
+
+    plan: Plan
+    work: recurrence.Work
+    memory: Any
+    buffers: Buffers
 
 
 def rows_of(array: np.ndarray, rows: int, width: int) -> np.ndarray:
@@ -135,54 +161,86 @@ class Engine:
         self.arguments = describe(machine)
         self.weights = layout.weights(self.arguments.sizes)
         self.tape = TAPES[type(machine.memory)](machine.memory)
+        self.name = type(machine.memory).__name__
         self.size = sum(parameter.numel() for parameter in machine.parameters())
+        self.threads = 1
+        self.memory_limit = 512 << 20
         self.head_masks = np.zeros(self.arguments.sizes.interface, np.float32)
         for _, _, xi, length, _ in self.arguments.table:
             self.head_masks[xi : xi + length] = 1
         self._free: list[Buffers] = []
+        self._packed = 0
+
+    def pack(self, flat: np.ndarray) -> int:
+        """Take over the weights; returns a number by which to tell later whether they are still these."""
+        a = self.arguments
+        layout.pack(flat, a.where, a.table, a.sizes, self.weights)
+        self._packed += 1
+        return self._packed
 
     def run(
         self,
         flat: np.ndarray,
         x: np.ndarray,
-        lengths: np.ndarray,
+        lengths: Sequence[int],
         state: MachineState,
         noise: Noise,
         input_gradient: bool = False,
+        whole: bool = False,
+    ) -> Run | Segments:
+        """The forward pass. x (T, B, I); `state` and `noise` hold arrays; everything is float32 and C-contiguous.
+
+        What would take more than `memory_limit` bytes is run in stretches, unless the `whole` is asked for.
+        """
+        ends = list(lengths)
+        needed = 0 if whole else self._bytes(ends, state, noise, input_gradient)
+        if needed <= self.memory_limit:
+            return self.stretch(flat, x, ends, state, noise, input_gradient)
+        span = max(1, int(max(ends) * self.memory_limit / needed))
+        return Segments(self, flat, x, ends, state, noise, input_gradient, span)
+
+    def _bytes(self, lengths: list[int], state: MachineState, noise: Noise, input_gradient: bool) -> int:
+        """What the buffers of a pass come to, by asking for them without getting them."""
+        tally = Tally()
+        rows, slots = sum(lengths), state.memory.memory.shape[1]
+        self._work(tally, rows, len(lengths), noise, input_gradient)
+        self.tape.work(tally, len(lengths), rows, slots)
+        return tally.asked
+
+    def stretch(
+        self,
+        flat: np.ndarray,
+        x: np.ndarray,
+        lengths: list[int],
+        state: MachineState,
+        noise: Noise,
+        input_gradient: bool,
     ) -> Run:
-        """The forward pass. x (T, B, I); `state` and `noise` hold arrays; everything is float32."""
-        a = self.arguments
-        layout.pack(flat, a.where, a.table, a.sizes, self.weights)
-        size = chunk_size(len(lengths))
-        chunks = []
-        for start in range(0, len(lengths), size):
-            samples = np.arange(start, min(start + size, len(lengths)))
-            chunks.append(self._chunk(samples, lengths, state, noise, input_gradient))
-        run = Run(self, chunks, x.shape[0], x.shape[1])
-        for chunk in chunks:
-            self._load(chunk, x, state, noise)
-            recurrence.forward(
-                a.sizes, a.scales, a.table, self.weights, chunk.work, chunk.memory, chunk.first, chunk.count
-            )
-        return run
+        """The forward pass, all of it kept."""
+        with announced(self.name):
+            packed = self.pack(flat)
+            chunks = [self._chunk(plan, state, noise, input_gradient) for plan in plans(tuple(lengths))]
+            self.each(lambda chunk: self._forward(chunk, x, state, noise), chunks)
+        return Run(self, flat, packed, chunks, x.shape[0], x.shape[1])
 
-    def _chunk(
-        self, samples: np.ndarray, lengths: np.ndarray, state: MachineState, noise: Noise, input_gradient: bool
-    ) -> Chunk:
-        s = self.arguments.sizes
-        samples = samples[np.argsort(-lengths[samples], kind="stable")]
-        ends = lengths[samples]
-        steps, batch = int(ends[0]), len(samples)
-        count = (ends[None, :] > np.arange(steps)[:, None]).sum(1)
-        first = np.concatenate([[0], np.cumsum(count)])
-        rows = int(first[-1])
-        step = np.repeat(np.arange(steps), count)
-        owners = samples[np.arange(rows) - first[step]]
+    def each(self, function: Callable[[Chunk], None], chunks: list[Chunk]) -> None:
+        """Work on all chunks, on several threads if there are; kernels don't hold Python's lock."""
+        if self.threads == 1 or len(chunks) == 1:
+            for chunk in chunks:
+                function(chunk)
+        else:
+            list(_pool(self.threads).map(function, chunks))
 
+    def _chunk(self, plan: Plan, state: MachineState, noise: Noise, input_gradient: bool) -> Chunk:
         buffers = self._free.pop() if self._free else Buffers()
-        take, d, mixes = buffers.take, s.row, s.heads * s.programs
-        normed, headed = s.controller_norm, s.interface_norm
-        work = recurrence.Work(
+        rows, batch = plan.rows, len(plan.samples)
+        work = self._work(buffers, rows, batch, noise, input_gradient)
+        return Chunk(plan, work, self.tape.work(buffers, batch, rows, state.memory.memory.shape[1]), buffers)
+
+    def _work(self, buffers: Buffers, rows: int, batch: int, noise: Noise, input_gradient: bool) -> recurrence.Work:
+        s, take = self.arguments.sizes, buffers.take
+        d, mixes, normed, headed = s.row, s.heads * s.programs, s.controller_norm, s.interface_norm
+        return recurrence.Work(
             noise=EMPTY if noise.cell is None else take("noise", rows * s.size_p),
             gumbel=EMPTY if noise.programs is None else take("gumbel", rows * mixes),
             inputs=take("inputs", rows * s.inputs_p),
@@ -214,137 +272,167 @@ class Engine:
             d_interface=take("d_interface", batch * s.interface),
             d_mix=take("d_mix", s.programs),
         )
-        memory = self.tape.work(buffers, batch, rows, state.memory.memory.shape[1])
-        last = first[ends - 1] + np.arange(batch)
-        return Chunk(samples, first, count, step, owners, last, work, memory, buffers)
 
-    def _load(self, chunk: Chunk, x: np.ndarray, state: MachineState, noise: Noise) -> None:
-        s, work, rows = self.arguments.sizes, chunk.work, chunk.rows
-        batch, n, n_p = len(chunk.samples), s.size, s.size_p
-        _place(rows_of(work.inputs, rows, s.inputs_p), x[chunk.steps, chunk.owners])
+    def _forward(self, chunk: Chunk, x: np.ndarray, state: MachineState, noise: Noise) -> None:
+        a, plan, work = self.arguments, chunk.plan, chunk.work
+        s, n, n_p, batch = a.sizes, a.sizes.size, a.sizes.size_p, len(plan.samples)
+        layout.gather_rows(x, plan.steps, plan.owners, work.inputs, s.inputs_p)
         if noise.cell is not None:
-            _place(rows_of(work.noise, rows, n_p), noise.cell[chunk.steps, chunk.owners])
+            layout.gather_rows(noise.cell, plan.steps, plan.owners, work.noise, n_p)
         if noise.programs is not None:
-            width = s.heads * s.programs
-            rows_of(work.gumbel, rows, width)[:] = noise.programs[chunk.steps, chunk.owners].reshape(rows, width)
+            flattened = noise.programs.reshape(*noise.programs.shape[:2], -1)
+            layout.gather_rows(flattened, plan.steps, plan.owners, work.gumbel, s.heads * s.programs)
         before = rows_of(work.before, batch, s.row)
         before[:] = 0
-        if isinstance(state.controller, LSTMState):
-            before[:, :n] = state.controller.hidden[chunk.samples]
-            _place(rows_of(work.cells, batch, n_p), state.controller.cell[chunk.samples])
-        before[:, n_p : n_p + s.reads] = state.read[chunk.samples]
-        self.tape.load(chunk.memory, type(state.memory)(*(field[chunk.samples] for field in state.memory)))
+        if s.lstm:
+            before[:, :n] = state.controller.hidden[plan.samples]
+            cells = rows_of(work.cells, batch, n_p)
+            cells[:, :n] = state.controller.cell[plan.samples]
+            cells[:, n:] = 0
+        before[:, n_p : n_p + s.reads] = state.read[plan.samples]
+        self.tape.load(chunk.memory, type(state.memory)(*(field[plan.samples] for field in state.memory)))
+        recurrence.forward(s, a.scales, a.table, self.weights, work, chunk.memory, plan.first, plan.count)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="nsm")
 
 
 class Run:
     """A forward pass that was made: its outputs and final state, its trace, and the way back."""
 
-    def __init__(self, engine: Engine, chunks: list[Chunk], steps: int, batch: int) -> None:
-        self.engine, self.chunks, self.steps, self.batch = engine, chunks, steps, batch
+    def __init__(
+        self, engine: Engine, flat: np.ndarray, packed: int, chunks: list[Chunk], steps: int, batch: int
+    ) -> None:
+        self.engine, self.flat, self.packed = engine, flat, packed
+        self.chunks, self.steps, self.batch = chunks, steps, batch
 
     def __del__(self) -> None:
         self.engine._free.extend(chunk.buffers for chunk in self.chunks)
 
-    def _gather(self, width: int, stride: int, rows: Callable[[Chunk], np.ndarray]) -> np.ndarray:
-        """Rows of all chunks as (T, B, width), zero where a sequence has ended."""
-        out = np.zeros((self.steps, self.batch, width), np.float32)
-        for chunk in self.chunks:
-            out[chunk.steps, chunk.owners] = rows_of(rows(chunk), chunk.rows, stride)[:, :width]
+    def _gather(self, rows: Callable[[Chunk], np.ndarray]) -> np.ndarray:
+        """Something of every row of all chunks as (T, B, …), zero where a sequence has ended."""
+        parts = [rows(chunk) for chunk in self.chunks]
+        out = np.zeros((self.steps, self.batch, *parts[0].shape[1:]), np.float32)
+        for chunk, part in zip(self.chunks, parts, strict=True):
+            out[chunk.plan.steps, chunk.plan.owners] = part
         return out
 
     def outputs(self) -> np.ndarray:
         """(T, B, O)"""
         s = self.engine.arguments.sizes
-        return self._gather(s.outputs, s.outputs_p, lambda chunk: chunk.work.outputs)
+        return self._gather(lambda chunk: rows_of(chunk.work.outputs, chunk.plan.rows, s.outputs_p)[:, : s.outputs])
 
     def final(self) -> MachineState:
         """Each sample's state at its own end."""
         s, n_p = self.engine.arguments.sizes, self.engine.arguments.sizes.size_p
         parts = []
         for chunk in self.chunks:
-            rows = rows_of(chunk.work.after, chunk.rows, s.row)[chunk.last]
+            last, batch = chunk.plan.last, len(chunk.plan.samples)
+            rows = rows_of(chunk.work.after, chunk.plan.rows, s.row)[last]
             controller: Any = NoState()
             if s.lstm:
-                cells = rows_of(chunk.work.cells, len(chunk.samples) + chunk.rows, n_p)
-                controller = LSTMState(rows[:, : s.size], cells[len(chunk.samples) + chunk.last, : s.size])
-            memory = self.engine.tape.final(chunk.memory, chunk.last)
+                cells = rows_of(chunk.work.cells, batch + chunk.plan.rows, n_p)
+                controller = LSTMState(rows[:, : s.size], cells[batch + last, : s.size])
+            memory = self.engine.tape.final(chunk.memory, last)
             parts.append(MachineState(controller, memory, rows[:, n_p : n_p + s.reads]))
         return self._merge(parts)
 
     def _merge(self, parts: list[MachineState]) -> MachineState:
         """States of chunks as one state of the batch, in the batch's order."""
-        order = np.argsort(np.concatenate([chunk.samples for chunk in self.chunks]))
+        order = np.argsort(np.concatenate([chunk.plan.samples for chunk in self.chunks]))
         return cast(MachineState, nested.apply(lambda *leaves: np.concatenate(leaves)[order], *parts))
 
-    def backward(self, d_outputs: np.ndarray, d_final: MachineState | None) -> tuple[np.ndarray, MachineState]:
-        """From the gradients of outputs and final state to those of the flat parameters and of the initial state."""
-        engine, a = self.engine, self.engine.arguments
-        s, n, n_p = a.sizes, a.sizes.size, a.sizes.size_p
-        flat = np.zeros(engine.size, np.float32)
+    def backward(self, d_outputs: np.ndarray, d_final: MachineState | None, gradient: np.ndarray) -> None:
+        """From the gradients of outputs and final state to that of the parameters, which is added to `gradient`.
+
+        Afterwards `initial_gradient` and `input_gradient` have those of the initial state and of the input.
+        """
+        engine = self.engine
+        if engine._packed != self.packed:
+            self.packed = engine.pack(self.flat)
+        found: dict[int, layout.Weights] = {}
+
+        def back(chunk: Chunk) -> None:
+            found[id(chunk)] = self._backward(chunk, d_outputs, d_final)
+
+        engine.each(back, self.chunks)
+        a = engine.arguments
+        for chunk in self.chunks:
+            layout.unpack(found[id(chunk)], engine.weights, a.where, a.table, a.sizes, gradient)
+
+    def _backward(self, chunk: Chunk, d_outputs: np.ndarray, d_final: MachineState | None) -> layout.Weights:
+        engine, a, plan, work = self.engine, self.engine.arguments, chunk.plan, chunk.work
+        s, n, n_p, batch = a.sizes, a.sizes.size, a.sizes.size_p, len(plan.samples)
+        layout.gather_rows(d_outputs, plan.steps, plan.owners, work.d_outputs, s.outputs_p)
+        d_state, d_cell = rows_of(work.d_state, batch, s.row), rows_of(work.d_cell, batch, n_p)
+        d_state[:], d_cell[:] = 0, 0
+        d_memory = None
+        if d_final is not None:
+            if s.lstm:
+                d_state[:, :n] = d_final.controller.hidden[plan.samples]
+                d_cell[:, :n] = d_final.controller.cell[plan.samples]
+            d_state[:, n_p : n_p + s.reads] = d_final.read[plan.samples]
+            d_memory = type(d_final.memory)(*(field[plan.samples] for field in d_final.memory))
+        engine.tape.load_gradient(chunk.memory, d_memory)
+        g = chunk.buffers.gradients(s)
+        recurrence.backward(s, a.scales, a.table, engine.weights, g, work, chunk.memory, plan.first, plan.count)
+        return g
+
+    def start_gradient(self) -> dict[str, np.ndarray]:
+        """After `backward`: the gradient of the controller's learned initial state, summed over the samples."""
+        s = self.engine.arguments.sizes
+        if not s.lstm:
+            return {}
+        sums = np.zeros((2, s.size), np.float32)
+        for chunk in self.chunks:
+            batch = len(chunk.plan.samples)
+            sums[0] += rows_of(chunk.work.d_state, batch, s.row)[:, : s.size].sum(0)
+            sums[1] += rows_of(chunk.work.d_cell, batch, s.size_p)[:, : s.size].sum(0)
+        return {"hidden": sums[0], "cell": sums[1]}
+
+    def initial_gradient(self) -> MachineState:
+        """After `backward`: the gradient of the initial state."""
+        s, n, n_p = self.engine.arguments.sizes, self.engine.arguments.sizes.size, self.engine.arguments.sizes.size_p
         parts = []
         for chunk in self.chunks:
-            work, batch = chunk.work, len(chunk.samples)
-            _place(rows_of(work.d_outputs, chunk.rows, s.outputs_p), d_outputs[chunk.steps, chunk.owners])
-            d_state, d_cell = rows_of(work.d_state, batch, s.row), rows_of(work.d_cell, batch, n_p)
-            d_state[:], d_cell[:] = 0, 0
-            d_memory = None
-            if d_final is not None:
-                if s.lstm:
-                    d_state[:, :n] = d_final.controller.hidden[chunk.samples]
-                    d_cell[:, :n] = d_final.controller.cell[chunk.samples]
-                d_state[:, n_p : n_p + s.reads] = d_final.read[chunk.samples]
-                d_memory = type(d_final.memory)(*(field[chunk.samples] for field in d_final.memory))
-            engine.tape.load_gradient(chunk.memory, d_memory)
-            gradients = layout.weights(s)
-            recurrence.backward(
-                s, a.scales, a.table, engine.weights, gradients, work, chunk.memory, chunk.first, chunk.count
-            )
-            layout.unpack(gradients, engine.weights, a.where, a.table, s, flat)
-            controller: Any = LSTMState(d_state[:, :n].copy(), d_cell[:, :n].copy()) if s.lstm else NoState()
-            reads = d_state[:, n_p : n_p + s.reads].copy()
-            parts.append(MachineState(controller, engine.tape.gradient(chunk.memory), reads))
-        return flat, self._merge(parts)
+            batch = len(chunk.plan.samples)
+            d_state, d_cell = rows_of(chunk.work.d_state, batch, s.row), rows_of(chunk.work.d_cell, batch, n_p)
+            controller: Any = LSTMState(d_state[:, :n], d_cell[:, :n]) if s.lstm else NoState()
+            memory = self.engine.tape.gradient(chunk.memory)
+            parts.append(MachineState(controller, memory, d_state[:, n_p : n_p + s.reads]))
+        return self._merge(parts)
+
+    def input_gradient(self) -> np.ndarray:
+        """After `backward`: (T, B, I)."""
+        s = self.engine.arguments.sizes
+        return self._gather(lambda chunk: rows_of(chunk.work.d_inputs, chunk.plan.rows, s.inputs_p)[:, : s.inputs])
 
     def trace(self, with_memory: bool) -> Trace:
         """What happened, as arrays (T, B, …)."""
         s, table = self.engine.arguments.sizes, self.engine.arguments.table
-        parts = []
-        for chunk in self.chunks:
-            work, rows = chunk.work, chunk.rows
-            after, interface = rows_of(work.after, rows, s.row), rows_of(work.interface, rows, s.interface)
-            mix = rows_of(work.mix, rows, s.heads * s.programs).reshape(rows, s.heads, s.programs)
-            read, write, tape = self.engine.tape.trace(chunk.memory, rows)
-            parts.append(
-                Trace(
-                    after[:, : s.size],
-                    tuple(interface[:, xi : xi + length] for _, _, xi, length, _ in table),
-                    None if s.attention == layout.STATIC else mix,
-                    read,
-                    write,
-                    after[:, s.size_p : s.size_p + s.reads],
-                    tape if with_memory else None,
-                )
+        after = self._gather(lambda chunk: rows_of(chunk.work.after, chunk.plan.rows, s.row))
+        interface = self._gather(lambda chunk: rows_of(chunk.work.interface, chunk.plan.rows, s.interface))
+        mix = self._gather(
+            lambda chunk: chunk.work.mix[: chunk.plan.rows * s.heads * s.programs].reshape(
+                chunk.plan.rows, s.heads, s.programs
             )
-
-        def gather(*leaves: np.ndarray) -> np.ndarray:
-            out = np.zeros((self.steps, self.batch, *leaves[0].shape[1:]), np.float32)
-            for chunk, leaf in zip(self.chunks, leaves, strict=True):
-                out[chunk.steps, chunk.owners] = leaf
-            return out
-
-        return cast(Trace, nested.apply(gather, *parts))
-
-    def input_gradient(self) -> np.ndarray:
-        """(T, B, I), after `backward`."""
-        s = self.engine.arguments.sizes
-        return self._gather(s.inputs, s.inputs_p, lambda chunk: chunk.work.d_inputs)
-
-
-def _place(target: np.ndarray, values: np.ndarray) -> None:
-    """Values into the first columns of padded rows, zeros into the rest."""
-    width = values.shape[-1]
-    target[:, :width] = values
-    target[:, width:] = 0
+        )
+        tapes = [self.engine.tape.trace(chunk.memory, chunk.plan.rows) for chunk in self.chunks]
+        read, write, memory = (
+            self._gather(lambda chunk, k=k: tapes[self.chunks.index(chunk)][k]) if k < 2 or with_memory else None
+            for k in range(3)
+        )
+        return Trace(
+            after[..., : s.size],
+            tuple(interface[..., xi : xi + length] for _, _, xi, length, _ in table),
+            None if s.attention == layout.STATIC else mix,
+            read,
+            write,
+            after[..., s.size_p : s.size_p + s.reads],
+            memory,
+        )
 
 
 TAPES: dict[type, Any] = {NTMMemory: NTMTape}

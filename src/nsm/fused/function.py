@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nsm import nested
 from nsm.fused.engine import TAPES, Engine, Run
+from nsm.fused.segments import Segments
 from nsm.machine import Machine, MachineState, Noise, Trace
 
 _engines: WeakKeyDictionary[Machine, Engine] = WeakKeyDictionary()
@@ -65,11 +66,13 @@ class _Sequence(torch.autograd.Function):
         x: Tensor,
         *leaves: Tensor,
     ) -> tuple[Tensor, ...]:
-        arrays = iter([leaf.numpy() for leaf in leaves])
+        arrays = iter([np.ascontiguousarray(leaf.numpy()) for leaf in leaves])
         state = nested.apply(lambda _: next(arrays), like)
-        drawn = Noise(*(None if n is None else n.numpy() for n in noise))
-        run = kernels.run(flat.numpy(), x.numpy(), np.array(lengths), state, drawn, ctx.needs_input_grad[7])
-        if trace:
+        drawn = Noise(*(None if n is None else n.contiguous().numpy() for n in noise))
+        run = kernels.run(
+            flat.numpy(), x.contiguous().numpy(), lengths, state, drawn, ctx.needs_input_grad[7], bool(trace)
+        )
+        if isinstance(run, Run) and trace:
             happened.append(nested.apply(torch.from_numpy, run.trace(trace == "memory")))
         ends: list[Tensor] = []
         nested.apply(lambda array: ends.append(torch.from_numpy(np.ascontiguousarray(array))), run.final())
@@ -78,11 +81,12 @@ class _Sequence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor, *d_ends: Tensor) -> tuple[Any, ...]:
-        run: Run = ctx.run
+        run: Run | Segments = ctx.run
         arrays = iter([d.contiguous().numpy() for d in d_ends])
         d_final = nested.apply(lambda _: next(arrays), ctx.like)
-        flat, d_initial = run.backward(d_out.contiguous().numpy(), d_final)
+        flat = np.zeros(run.engine.size, np.float32)
+        run.backward(d_out.contiguous().numpy(), d_final, flat)
         leaves: list[Tensor] = []
-        nested.apply(lambda array: leaves.append(torch.from_numpy(array)), d_initial)
+        nested.apply(lambda array: leaves.append(torch.from_numpy(array)), run.initial_gradient())
         d_x = torch.from_numpy(run.input_gradient()) if ctx.needs_input_grad[7] else None
         return None, None, None, None, None, None, torch.from_numpy(flat), d_x, *leaves

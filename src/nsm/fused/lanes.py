@@ -120,12 +120,62 @@ def splat(typingctx: Any, value: Any) -> Any:
     """The same float in all lanes."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        scalar = context.cast(builder, arguments[0], signature.args[0], types.float32)
-        first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), [0] * WIDTH)
-        return builder.shuffle_vector(first, ir.Constant(_FLOATS, ir.Undefined), zeros)
+        return _broadcast(builder, context.cast(builder, arguments[0], signature.args[0], types.float32))
 
     return floats(value), codegen
+
+
+def _broadcast(builder: Any, scalar: Any) -> Any:
+    first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), [0] * WIDTH)
+    return builder.shuffle_vector(first, ir.Constant(_FLOATS, ir.Undefined), zeros)
+
+
+@intrinsic
+def spread(typingctx: Any, array: Any, index: Any) -> Any:
+    """The number at flat position `index` in all lanes; unlike array[index], no look whether the index is negative."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return _broadcast(builder, builder.load(builder.gep(data, [position])))
+
+    return floats(array, index), codegen
+
+
+@intrinsic
+def transpose_block(typingctx: Any, a: Any, a0: Any, lda: Any, c: Any, c0: Any, ldc: Any) -> Any:
+    """C = Aᵀ for 16 × 16 numbers: row i of A begins at a0 + i·lda, row j of C at c0 + j·ldc.
+
+    Four rounds of riffling the rows, as one riffles two halves of a deck, bring every number to its place.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = [context.cast(builder, arguments[k], signature.args[k], types.intp) for k in (1, 2, 4, 5)]
+
+        def row(array: int, start: Any, stride: Any, i: int) -> Any:
+            position = builder.add(start, builder.mul(stride, ir.Constant(stride.type, i)))
+            return _address(context, builder, signature.args[array], arguments[array], position)
+
+        rows = []
+        for i in range(WIDTH):
+            value = builder.load(row(0, place[0], place[1], i))
+            value.align = 4
+            rows.append(value)
+        half = WIDTH // 2
+        for _ in range(4):
+            pairs = [(rows[i], rows[i + half]) for i in range(half)]
+            rows = []
+            for first, second in pairs:
+                for start in (0, half):
+                    picks = [x for k in range(start, start + half) for x in (k, WIDTH + k)]
+                    indices = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), picks)
+                    rows.append(builder.shuffle_vector(first, second, indices))
+        for i, value in enumerate(rows):
+            builder.store(value, row(3, place[2], place[3], i)).align = 4
+        return context.get_dummy_value()
+
+    return types.void(a, a0, lda, c, c0, ldc), codegen
 
 
 def _llvm(name: str, arguments: int) -> Any:

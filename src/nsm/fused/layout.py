@@ -14,8 +14,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
+from nsm.fused.algebra import fill
 from nsm.fused.cache import compiled
+from nsm.fused.lanes import load, store, transpose_block
 
 STATIC, KEY_VALUE, DIRECT, UNIFORM, GUMBEL = range(5)
 ATTENTION = {None: STATIC, "key-value": KEY_VALUE, "direct": DIRECT, "uniform": UNIFORM, "gumbel": GUMBEL}
@@ -65,8 +68,8 @@ class Scales(NamedTuple):
 # Columns of the table of heads.
 RAW, QUERY, XI, LENGTH, LENGTH_P = range(5)
 # Rows of the table of parameter positions: the machine's, then per head. −1 where a machine has no such parameter.
-WEIGHT_IH, BIAS_IH, WEIGHT_HH, BIAS_HH, GATE_NORM_W, GATE_NORM_B, CELL_NORM_W, CELL_NORM_B, OUT_W, OUT_B = range(10)
-HEAD = 10
+WEIGHT_IH, BIAS_IH, WEIGHT_HH, BIAS_HH, GATE_NORM, CELL_NORM_W, CELL_NORM_B, OUT_W, OUT_B = range(9)
+HEAD = 9
 VALUES, BIAS, KEYS, QUERY_W, QUERY_B, STRENGTH_W, STRENGTH_B, NORM_W, NORM_B = range(9)
 HEAD_FIELDS = 9
 
@@ -126,144 +129,177 @@ def weights(sizes: Sizes) -> Weights:
         cell_norm=2 * s.size_p,
         interface_norm=2 * s.interface,
     )
-    return Weights(*(np.zeros(max(16, size), np.float32) for size in shapes))
+    return Weights(*(np.zeros(padded(max(1, size)), np.float32) for size in shapes))
+
+
+@njit(nogil=True)
+def _copy(a, a0, lda, rows, columns, c, c0, ldc):
+    """C = A, sixteen numbers at a time as far as they go."""
+    whole = columns // 16 * 16
+    for i in range(rows):
+        source, target = a0 + i * lda, c0 + i * ldc
+        for j in range(0, whole, 16):
+            store(c, target + j, load(a, source + j))
+        for j in range(whole, columns):
+            c[target + j] = a[source + j]
+
+
+@njit(nogil=True)
+def _transpose(a, a0, lda, rows, columns, c, c0, ldc):
+    """C = Aᵀ, in whole blocks as far as they go."""
+    whole, wide = rows // 16 * 16, columns // 16 * 16
+    for i in range(0, whole, 16):
+        for j in range(0, wide, 16):
+            transpose_block(a, a0 + i * lda + j, lda, c, c0 + j * ldc + i, ldc)
+    for i in range(rows):
+        for j in range(wide if i < whole else 0, columns):
+            c[c0 + j * ldc + i] = a[a0 + i * lda + j]
+
+
+@njit(nogil=True)
+def _add(a, a0, lda, rows, columns, c, c0, ldc):
+    """C += A, sixteen numbers at a time as far as they go."""
+    whole = columns // 16 * 16
+    for i in range(rows):
+        source, target = a0 + i * lda, c0 + i * ldc
+        for j in range(0, whole, 16):
+            store(c, target + j, load(c, target + j) + load(a, source + j))
+        for j in range(whole, columns):
+            c[target + j] += a[source + j]
+
+
+@njit(nogil=True)
+def _add_transposed(a, a0, lda, rows, columns, c, c0, ldc):
+    """C += Aᵀ"""
+    for first in range(0, columns, 16):
+        last = min(first + 16, columns)
+        for i in range(rows):
+            for j in range(first, last):
+                c[c0 + j * ldc + i] += a[a0 + i * lda + j]
 
 
 @compiled
 def pack(flat, where, table, sizes, w):
     """Lay the flat parameters out for the kernels."""
-    n, n_p, j_, d = sizes.size, sizes.size_p, sizes.gates, sizes.size_p + sizes.reads_p
-    inputs = sizes.inputs + sizes.reads
+    n, n_p, j_, q_, d = sizes.size, sizes.size_p, sizes.gates, sizes.raw, sizes.size_p + sizes.reads_p
+    inputs, i_p, o_p = sizes.inputs + sizes.reads, sizes.inputs_p, sizes.outputs_p
     for gate in range(j_ // n_p):
-        for unit in range(n):
-            j = gate * n_p + unit
-            row = where[WEIGHT_IH] + (gate * n + unit) * inputs
-            for k in range(sizes.inputs):
-                w.gates_x[k * j_ + j] = flat[row + k]
-                w.gates_x_back[j * sizes.inputs_p + k] = flat[row + k]
-            for k in range(sizes.reads):
-                w.gates_s[(n_p + k) * j_ + j] = flat[row + sizes.inputs + k]
-                w.gates_s_back[j * d + n_p + k] = flat[row + sizes.inputs + k]
-            bias = flat[where[BIAS_IH] + gate * n + unit]
-            if sizes.lstm:
-                row = where[WEIGHT_HH] + (gate * n + unit) * n
-                for k in range(n):
-                    w.gates_s[k * j_ + j] = flat[row + k]
-                    w.gates_s_back[j * d + k] = flat[row + k]
-                if where[BIAS_HH] >= 0:
-                    bias += flat[where[BIAS_HH] + gate * n + unit]
-            w.gates_bias[j] = bias
-            if sizes.controller_norm:
-                w.gate_norm[j] = flat[where[GATE_NORM_W] + 2 * gate * n + unit]
-                w.gate_norm[j_ + j] = flat[where[GATE_NORM_W] + 2 * gate * n + n + unit]
+        place, rows = gate * n_p, where[WEIGHT_IH] + gate * n * inputs
+        _transpose(flat, rows, inputs, n, sizes.inputs, w.gates_x, place, j_)
+        _copy(flat, rows, inputs, n, sizes.inputs, w.gates_x_back, place * i_p, i_p)
+        _transpose(flat, rows + sizes.inputs, inputs, n, sizes.reads, w.gates_s, n_p * j_ + place, j_)
+        _copy(flat, rows + sizes.inputs, inputs, n, sizes.reads, w.gates_s_back, place * d + n_p, d)
+        _copy(flat, where[BIAS_IH] + gate * n, 0, 1, n, w.gates_bias, place, 0)
+        if sizes.lstm:
+            rows = where[WEIGHT_HH] + gate * n * n
+            _transpose(flat, rows, n, n, n, w.gates_s, place, j_)
+            _copy(flat, rows, n, n, n, w.gates_s_back, place * d, d)
+            if where[BIAS_HH] >= 0:
+                _add(flat, where[BIAS_HH] + gate * n, 0, 1, n, w.gates_bias, place, 0)
+        if sizes.controller_norm:
+            # A gate's norm is a weight followed by a bias, and so on for the next gate.
+            _copy(flat, where[GATE_NORM] + 2 * gate * n, n, 2, n, w.gate_norm, place, j_)
     if sizes.controller_norm:
-        for unit in range(n):
-            w.cell_norm[unit] = flat[where[CELL_NORM_W] + unit]
-            w.cell_norm[n_p + unit] = flat[where[CELL_NORM_B] + unit]
+        _copy(flat, where[CELL_NORM_W], where[CELL_NORM_B] - where[CELL_NORM_W], 2, n, w.cell_norm, 0, n_p)
 
     for h in range(sizes.heads):
-        at = HEAD + h * HEAD_FIELDS
-        length, length_p, values = table[h, LENGTH], table[h, LENGTH_P], where[at + VALUES]
-        for p in range(sizes.programs):
-            column = table[h, RAW] + p * length_p
-            for k in range(n + 1):
-                for i in range(length):
-                    if sizes.attention != STATIC:
-                        value = flat[values + (p * (n + 1) + k) * length + i]
-                    elif k < n:
-                        value = flat[values + i * n + k]
-                    else:
-                        value = flat[where[at + BIAS] + i]
-                    if k < n:
-                        w.raw[k * sizes.raw + column + i] = value
-                        w.raw_back[(column + i) * n_p + k] = value
-                    else:
-                        w.raw_bias[column + i] = value
+        at, length, column = HEAD + h * HEAD_FIELDS, table[h, LENGTH], table[h, RAW]
+        if sizes.attention == STATIC:
+            _transpose(flat, where[at + VALUES], n, length, n, w.raw, column, q_)
+            _copy(flat, where[at + VALUES], n, length, n, w.raw_back, column * n_p, n_p)
+            _copy(flat, where[at + BIAS], 0, 1, length, w.raw_bias, column, 0)
+        else:
+            for p in range(sizes.programs):
+                program = where[at + VALUES] + p * (n + 1) * length
+                _copy(flat, program, length, n, length, w.raw, column, q_)
+                _transpose(flat, program, length, n, length, w.raw_back, column * n_p, n_p)
+                _copy(flat, program + n * length, 0, 1, length, w.raw_bias, column, 0)
+                column += table[h, LENGTH_P]
         if sizes.interface_norm:
-            for i in range(length):
-                w.interface_norm[table[h, XI] + i] = flat[where[at + NORM_W] + i]
-                w.interface_norm[sizes.interface + table[h, XI] + i] = flat[where[at + NORM_B] + i]
+            step = where[at + NORM_B] - where[at + NORM_W]
+            _copy(flat, where[at + NORM_W], step, 2, length, w.interface_norm, table[h, XI], sizes.interface)
         if sizes.attention == STATIC or sizes.attention == UNIFORM:
             continue
-        for q in range(sizes.keys + 1):
-            column = table[h, QUERY] + q
-            source = where[at + QUERY_W] + q * n if q < sizes.keys else where[at + STRENGTH_W]
-            for k in range(n):
-                w.raw[k * sizes.raw + column] = flat[source + k]
-                w.raw_back[column * n_p + k] = flat[source + k]
-            if where[at + QUERY_B] >= 0:
-                w.raw_bias[column] = flat[where[at + QUERY_B] + q] if q < sizes.keys else flat[where[at + STRENGTH_B]]
+        query, strength = table[h, QUERY], table[h, QUERY] + sizes.keys
+        _transpose(flat, where[at + QUERY_W], n, sizes.keys, n, w.raw, query, q_)
+        _copy(flat, where[at + QUERY_W], n, sizes.keys, n, w.raw_back, query * n_p, n_p)
+        _transpose(flat, where[at + STRENGTH_W], n, 1, n, w.raw, strength, q_)
+        _copy(flat, where[at + STRENGTH_W], n, 1, n, w.raw_back, strength * n_p, n_p)
+        if where[at + QUERY_B] >= 0:
+            _copy(flat, where[at + QUERY_B], 0, 1, sizes.keys, w.raw_bias, query, 0)
+            _copy(flat, where[at + STRENGTH_B], 0, 1, 1, w.raw_bias, strength, 0)
         if sizes.attention != DIRECT:
-            for i in range(sizes.programs * sizes.keys):
-                key = flat[where[at + KEYS] + i]
-                w.keys[h * sizes.programs * sizes.keys + i] = np.tanh(key) if sizes.bounded else key
+            count = sizes.programs * sizes.keys
+            _copy(flat, where[at + KEYS], 0, 1, count, w.keys, h * count, 0)
+            if sizes.bounded:
+                for i in range(h * count, (h + 1) * count):
+                    w.keys[i] = np.tanh(w.keys[i])
 
     width = n + sizes.reads
-    for o in range(sizes.outputs):
-        for k in range(width):
-            place = k if k < n else n_p + k - n
-            value = flat[where[OUT_W] + o * width + k]
-            w.out[place * sizes.outputs_p + o] = value
-            w.out_back[o * d + place] = value
-        w.out_bias[o] = flat[where[OUT_B] + o]
+    _transpose(flat, where[OUT_W], width, sizes.outputs, n, w.out, 0, o_p)
+    _transpose(flat, where[OUT_W] + n, width, sizes.outputs, sizes.reads, w.out, n_p * o_p, o_p)
+    _copy(flat, where[OUT_W], width, sizes.outputs, n, w.out_back, 0, d)
+    _copy(flat, where[OUT_W] + n, width, sizes.outputs, sizes.reads, w.out_back, n_p, d)
+    _copy(flat, where[OUT_B], 0, 1, sizes.outputs, w.out_bias, 0, 0)
+
+
+@njit(nogil=True)
+def clear(g):
+    """Zero the gradients; the layouts that only products read are left alone."""
+    fill(g.gates_x_back, 0, g.gates_x_back.size, np.float32(0.0))
+    fill(g.gates_s_back, 0, g.gates_s_back.size, np.float32(0.0))
+    fill(g.gates_bias, 0, g.gates_bias.size, np.float32(0.0))
+    fill(g.raw, 0, g.raw.size, np.float32(0.0))
+    fill(g.raw_bias, 0, g.raw_bias.size, np.float32(0.0))
+    fill(g.keys, 0, g.keys.size, np.float32(0.0))
+    fill(g.out_back, 0, g.out_back.size, np.float32(0.0))
+    fill(g.out_bias, 0, g.out_bias.size, np.float32(0.0))
+    fill(g.gate_norm, 0, g.gate_norm.size, np.float32(0.0))
+    fill(g.cell_norm, 0, g.cell_norm.size, np.float32(0.0))
+    fill(g.interface_norm, 0, g.interface_norm.size, np.float32(0.0))
 
 
 @compiled
 def unpack(g, w, where, table, sizes, flat):
-    """Add the gradients the kernels left to the flat buffer; the inverse of `pack`."""
-    n, n_p, j_, d = sizes.size, sizes.size_p, sizes.gates, sizes.size_p + sizes.reads_p
-    inputs = sizes.inputs + sizes.reads
+    """Add the gradients the kernels left to the flat buffer: `pack` the other way."""
+    n, n_p, j_, q_, d = sizes.size, sizes.size_p, sizes.gates, sizes.raw, sizes.size_p + sizes.reads_p
+    inputs, i_p = sizes.inputs + sizes.reads, sizes.inputs_p
     for gate in range(j_ // n_p):
-        for unit in range(n):
-            j = gate * n_p + unit
-            row = where[WEIGHT_IH] + (gate * n + unit) * inputs
-            for k in range(sizes.inputs):
-                flat[row + k] += g.gates_x_back[j * sizes.inputs_p + k]
-            for k in range(sizes.reads):
-                flat[row + sizes.inputs + k] += g.gates_s_back[j * d + n_p + k]
-            flat[where[BIAS_IH] + gate * n + unit] += g.gates_bias[j]
-            if sizes.lstm:
-                row = where[WEIGHT_HH] + (gate * n + unit) * n
-                for k in range(n):
-                    flat[row + k] += g.gates_s_back[j * d + k]
-                if where[BIAS_HH] >= 0:
-                    flat[where[BIAS_HH] + gate * n + unit] += g.gates_bias[j]
-            if sizes.controller_norm:
-                flat[where[GATE_NORM_W] + 2 * gate * n + unit] += g.gate_norm[j]
-                flat[where[GATE_NORM_W] + 2 * gate * n + n + unit] += g.gate_norm[j_ + j]
+        place, rows = gate * n_p, where[WEIGHT_IH] + gate * n * inputs
+        _add(g.gates_x_back, place * i_p, i_p, n, sizes.inputs, flat, rows, inputs)
+        _add(g.gates_s_back, place * d + n_p, d, n, sizes.reads, flat, rows + sizes.inputs, inputs)
+        _add(g.gates_bias, place, 0, 1, n, flat, where[BIAS_IH] + gate * n, 0)
+        if sizes.lstm:
+            _add(g.gates_s_back, place * d, d, n, n, flat, where[WEIGHT_HH] + gate * n * n, n)
+            if where[BIAS_HH] >= 0:
+                _add(g.gates_bias, place, 0, 1, n, flat, where[BIAS_HH] + gate * n, 0)
+        if sizes.controller_norm:
+            _add(g.gate_norm, place, j_, 2, n, flat, where[GATE_NORM] + 2 * gate * n, n)
     if sizes.controller_norm:
-        for unit in range(n):
-            flat[where[CELL_NORM_W] + unit] += g.cell_norm[unit]
-            flat[where[CELL_NORM_B] + unit] += g.cell_norm[n_p + unit]
+        _add(g.cell_norm, 0, n_p, 2, n, flat, where[CELL_NORM_W], where[CELL_NORM_B] - where[CELL_NORM_W])
 
     for h in range(sizes.heads):
-        at = HEAD + h * HEAD_FIELDS
-        length, length_p, values = table[h, LENGTH], table[h, LENGTH_P], where[at + VALUES]
-        for p in range(sizes.programs):
-            column = table[h, RAW] + p * length_p
-            for k in range(n + 1):
-                for i in range(length):
-                    value = g.raw[k * sizes.raw + column + i] if k < n else g.raw_bias[column + i]
-                    if sizes.attention != STATIC:
-                        flat[values + (p * (n + 1) + k) * length + i] += value
-                    elif k < n:
-                        flat[values + i * n + k] += value
-                    else:
-                        flat[where[at + BIAS] + i] += value
+        at, length, column = HEAD + h * HEAD_FIELDS, table[h, LENGTH], table[h, RAW]
+        if sizes.attention == STATIC:
+            _add_transposed(g.raw, column, q_, n, length, flat, where[at + VALUES], n)
+            _add(g.raw_bias, column, 0, 1, length, flat, where[at + BIAS], 0)
+        else:
+            for p in range(sizes.programs):
+                program = where[at + VALUES] + p * (n + 1) * length
+                _add(g.raw, column, q_, n, length, flat, program, length)
+                _add(g.raw_bias, column, 0, 1, length, flat, program + n * length, 0)
+                column += table[h, LENGTH_P]
         if sizes.interface_norm:
-            for i in range(length):
-                flat[where[at + NORM_W] + i] += g.interface_norm[table[h, XI] + i]
-                flat[where[at + NORM_B] + i] += g.interface_norm[sizes.interface + table[h, XI] + i]
+            step = where[at + NORM_B] - where[at + NORM_W]
+            _add(g.interface_norm, table[h, XI], sizes.interface, 2, length, flat, where[at + NORM_W], step)
         if sizes.attention == STATIC or sizes.attention == UNIFORM:
             continue
-        for q in range(sizes.keys + 1):
-            column = table[h, QUERY] + q
-            target = where[at + QUERY_W] + q * n if q < sizes.keys else where[at + STRENGTH_W]
-            for k in range(n):
-                flat[target + k] += g.raw[k * sizes.raw + column]
-            if where[at + QUERY_B] >= 0:
-                bias = where[at + QUERY_B] + q if q < sizes.keys else where[at + STRENGTH_B]
-                flat[bias] += g.raw_bias[column]
+        query, strength = table[h, QUERY], table[h, QUERY] + sizes.keys
+        _add_transposed(g.raw, query, q_, n, sizes.keys, flat, where[at + QUERY_W], n)
+        _add_transposed(g.raw, strength, q_, n, 1, flat, where[at + STRENGTH_W], n)
+        if where[at + QUERY_B] >= 0:
+            _add(g.raw_bias, query, 0, 1, sizes.keys, flat, where[at + QUERY_B], 0)
+            _add(g.raw_bias, strength, 0, 1, 1, flat, where[at + STRENGTH_B], 0)
         if sizes.attention != DIRECT:
             for i in range(sizes.programs * sizes.keys):
                 place = h * sizes.programs * sizes.keys + i
@@ -271,7 +307,18 @@ def unpack(g, w, where, table, sizes, flat):
                 flat[where[at + KEYS] + i] += slope * g.keys[place]
 
     width = n + sizes.reads
-    for o in range(sizes.outputs):
-        for k in range(width):
-            flat[where[OUT_W] + o * width + k] += g.out_back[o * d + (k if k < n else n_p + k - n)]
-        flat[where[OUT_B] + o] += g.out_bias[o]
+    _add(g.out_back, 0, d, sizes.outputs, n, flat, where[OUT_W], width)
+    _add(g.out_back, n_p, d, sizes.outputs, sizes.reads, flat, where[OUT_W] + n, width)
+    _add(g.out_bias, 0, 0, 1, sizes.outputs, flat, where[OUT_B], 0)
+
+
+@compiled
+def gather_rows(source, steps, owners, target, stride):
+    """Rows (step, owner) of a (T, B, width) array, one after another and padded with zeros to `stride`."""
+    width = source.shape[2]
+    for row in range(steps.size):
+        t, b, at = steps[row], owners[row], row * stride
+        for i in range(width):
+            target[at + i] = source[t, b, i]
+        for i in range(width, stride):
+            target[at + i] = 0

@@ -16,6 +16,7 @@ from nsm.fused import controller, ntm, programs
 from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply
 from nsm.fused.cache import compiled
 from nsm.fused.lanes import flush_denormals, restore_denormals
+from nsm.fused.layout import clear
 
 
 class Work(NamedTuple):
@@ -160,6 +161,7 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
     steps, batch, rows = count.size, count[0], first[count.size]
     i_p, n_p, j_, o_p = sizes.inputs_p, sizes.size_p, sizes.gates, sizes.outputs_p
     d = n_p + sizes.reads_p
+    clear(g)
     fill(work.d_after, 0, rows * d, np.float32(0.0))
     multiply(work.d_outputs, 0, o_p, w.out_back, 0, d, work.d_after, 0, d, rows, sizes.outputs, d)
     for t in range(steps - 1, -1, -1):

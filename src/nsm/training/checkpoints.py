@@ -4,7 +4,9 @@ checkpoints/00005000/
     model.safetensors         the machine's parameters and buffers
     optimiser.safetensors     the optimiser's buffers
     state.json                step, position in the metrics file, best evaluation so far, …
-    MANIFEST.json             format version, and the sha256 of each file; written last
+    MANIFEST.json             format version, the sha256 of each file and of itself; written last
+
+Nothing in it depends on the clock: two runs of one configuration have the same bytes here.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from nsm.checks import UserError
-from nsm.training.files import sync_directory, write_durably
+from nsm.training.files import remove_atomically, sync_directory, write_durably
 
 logger = logging.getLogger("nsm")
 VERSION = 1
@@ -45,22 +47,23 @@ class Damaged(UserError):
 def save(directory: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint under `directory`; it appears there whole, by one rename."""
     directory.mkdir(parents=True, exist_ok=True)
-    target = directory / f"{checkpoint.step:08d}"
+    target = path(directory, checkpoint.step)
     temporary = directory / f".{target.name}.{os.getpid()}"
     contents = {
         MODEL: save_tensors({name: tensor.contiguous() for name, tensor in checkpoint.model.items()}),
         OPTIMISER: save_tensors({name: tensor.contiguous() for name, tensor in checkpoint.optimiser.items()}),
-        STATE: json.dumps(checkpoint.state, indent=2).encode(),
+        STATE: json.dumps({"step": checkpoint.step, **checkpoint.state}, indent=2).encode(),
     }
     manifest = {"version": VERSION, "sha256": {name: _digest(content) for name, content in contents.items()}}
+    contents[MANIFEST] = json.dumps({**manifest, "self": _digest_of(manifest)}, indent=2).encode()
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        for name, content in {**contents, MANIFEST: json.dumps(manifest, indent=2).encode()}.items():
+        for name, content in contents.items():
             write_durably(temporary / name, content)
         sync_directory(temporary)
         if target.exists():
-            shutil.rmtree(target)
+            remove_atomically(target)
         os.rename(temporary, target)
         sync_directory(directory)
     finally:
@@ -72,12 +75,19 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def _digest_of(manifest: dict[str, Any]) -> str:
+    return _digest(json.dumps(manifest, sort_keys=True).encode())
+
+
 def load(path: Path) -> Checkpoint:
     """Read and verify a checkpoint; raises Damaged, naming the file, if it is not what was written."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
+        # Its own digest comes first: a version that a flipped bit made up must not pass for a newer one.
+        if manifest.pop("self") != _digest_of(manifest):
+            raise ValueError
         version, digests = manifest["version"], manifest["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise Damaged(f"{path / MANIFEST} is missing or damaged") from None
     if version != VERSION:
         raise UserError(f"{path} has checkpoint version {version!r}; this nsm reads version {VERSION}")
@@ -90,7 +100,7 @@ def load(path: Path) -> Checkpoint:
         if _digest(contents[name]) != digests.get(name):
             raise Damaged(f"{path / name} is damaged: its sha256 is not the one it was written with")
     state = json.loads(contents[STATE])
-    return Checkpoint(state["step"], load_tensors(contents[MODEL]), load_tensors(contents[OPTIMISER]), state)
+    return Checkpoint(state.pop("step"), load_tensors(contents[MODEL]), load_tensors(contents[OPTIMISER]), state)
 
 
 def steps(directory: Path) -> list[int]:
@@ -101,6 +111,7 @@ def steps(directory: Path) -> list[int]:
 
 
 def path(directory: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
     return directory / f"{step:08d}"
 
 
@@ -113,12 +124,14 @@ def latest(directory: Path) -> Checkpoint | None:
         except Damaged as error:
             logger.warning("nsm: %s; trying the checkpoint before it", error)
     if found:
-        raise UserError(f"no valid checkpoint is left in {directory}; move it away to start anew")
+        raise UserError(f"no valid checkpoint is left in {directory}; move the run away to start anew")
     return None
 
 
-def prune(directory: Path, keep: int, best: int | None) -> None:
-    """Remove all but the newest `keep` and the best one."""
-    for step in steps(directory)[:-keep]:
-        if step != best:
-            shutil.rmtree(path(directory, step))
+def prune(directory: Path, keep: int, best: int | None, last: int) -> None:
+    """Remove all but the newest `keep` up to `last` and the best one; what is after `last` was found damaged."""
+    found = steps(directory)
+    kept = {*[step for step in found if step <= last][-keep:], best}
+    for step in found:
+        if step not in kept:
+            remove_atomically(path(directory, step))

@@ -9,6 +9,8 @@ from nsm.machine import PRESETS, MachineConfig
 
 OPTIMISERS = ("rmsprop", "adam")
 PROTOCOLS = ("paper", "authors")
+LIMIT = 1 << 32
+"""The generators of batches count seeds and steps in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ class RunConfig:
         choose("preset", self.preset, PRESETS)
         choose("protocol", self.protocol, PROTOCOLS)
         at_least("seed", self.seed, 0)
+        for name in ("seed", "iterations"):
+            if getattr(self, name) >= LIMIT:
+                raise UserError(f"{name} must be below {LIMIT:,}, was {getattr(self, name):,}")
         for name in ("iterations", "batch_size", "log_every", "evaluate_every", "evaluate_sequences"):
             at_least(name, getattr(self, name), 1)
         for name in ("test_sequences", "checkpoint_every", "keep_checkpoints"):
@@ -88,6 +93,8 @@ class RunConfig:
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
                 raise UserError(f"{name} must be at least 0, was {value!r}")
+        if self.stop_when_solved and self.task == "continual":
+            raise UserError("stop_when_solved must be 0 for continual learning: it would end in the first phase")
         if self.cell_noise and self.machine.controller.kind != "lstm":
             raise UserError(f"cell_noise needs an lstm controller, was {self.machine.controller.kind!r}")
 

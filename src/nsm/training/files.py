@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from pathlib import Path
 
 
@@ -15,6 +17,24 @@ def write_atomically(path: Path, content: bytes) -> None:
         sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_atomically(path: Path) -> None:
+    """Remove a directory: it is hidden by one rename before it is taken apart, so that nobody finds half of it."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    os.rename(path, hidden)
+    shutil.rmtree(hidden)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a name is one of those that things have here before they get their own, or after they lost it."""
+    return re.fullmatch(r"\..+\.\d+", path.name) is not None
+
+
+def sweep(directory: Path) -> None:
+    """Remove what a killed process left under temporary names; only for who holds the run."""
+    for path in filter(is_temporary, directory.glob(".*")):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def write_durably(path: Path, content: bytes) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from nsm import nested
 from nsm.fused.engine import Engine
-from nsm.machine import Machine, Noise
+from nsm.machine import Machine, MachineState, Noise
 from nsm.programs import annealing
 from nsm.tasks import Batch, Task
 from nsm.training.config import RunConfig
@@ -38,10 +38,25 @@ class Learner(ABC):
         # After some hundred iterations η is nothing: l_p is left out when it can't move a float any more.
         if self.machine.config.programs is not None and eta > 1e-12:
             (eta * self.machine.program_loss()).backward()
+        # Before the update: weights stay what they were when all was well.
         if not np.isfinite(loss):
             raise Diverged(f"the loss became {loss} at iteration {step + 1}; the first bad tensor is {self._bad()}")
+        if not _finite(self.gradient):
+            raise Diverged(f"a gradient is not finite at iteration {step + 1}; the first bad tensor is {self._bad()}")
         self.optimiser.step(self.config.rate(step))
         return loss
+
+    def check(self, step: int) -> None:
+        """Raise Diverged if the update of iteration `step` left a weight that is not finite."""
+        if not _finite(self.flat):
+            raise Diverged(f"a weight is not finite after iteration {step}; the first bad tensor is {self._bad()}")
+
+    def prepare(self, task: Task) -> None:
+        """Do what only the first iteration has to, compile that is, before time is taken; nothing else changes."""
+        batch = task.batch(self.config.seed, 0, 0, 1)
+        self._gradients(task, batch, *self._draw(task, batch, 0))
+        spare = [torch.zeros_like(self.flat[:16]) for _ in range(2)]
+        Optimiser(self.config.optimiser, *spare).step(0.0)
 
     @abstractmethod
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
@@ -80,6 +95,11 @@ class Learner(ABC):
         return "the loss itself"
 
 
+def _finite(flat: torch.Tensor) -> bool:
+    """Whether all numbers are finite: one product, and a look at each only if that overflows."""
+    return math.isfinite(torch.dot(flat, flat)) or bool(torch.isfinite(flat).all())
+
+
 class ReferenceLearner(Learner):
     """Autograd through the reference, on any device."""
 
@@ -97,20 +117,33 @@ class ReferenceLearner(Learner):
 class FusedLearner(Learner):
     """The kernels, without autograd in between."""
 
-    def __init__(self, machine: Machine, config: RunConfig) -> None:
+    def __init__(self, machine: Machine, config: RunConfig, threads: int = 1) -> None:
         super().__init__(machine, config)
         self.engine = Engine(machine)
+        self.engine.threads = threads
         self._weights, self._gradient = self.flat.numpy(), self.gradient.numpy()
-        self._starts: dict[str, Tensor] = dict(machine.controller.initial.items())
+        self._starts = dict(machine.controller.initial.items())
+        self._states: dict[tuple[int, int | None], MachineState] = {}
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
-        state = self.machine.initial_state(batch.mask.shape[1], slots)
-        arrays = nested.apply(lambda tensor: tensor.detach().numpy(), state)
-        run = self.engine.run(self._weights, batch.inputs, batch.lengths, arrays, noise)
+        state = self._initial_state(batch.mask.shape[1], slots)
+        run = self.engine.run(self._weights, batch.inputs, batch.lengths.tolist(), state, noise)
         loss, d_outputs = task.loss_and_gradient(run.outputs(), batch)
-        flat, d_initial = run.backward(d_outputs, None)
-        self._gradient[: flat.size] += flat
-        for name, start in self._starts.items():
-            assert start.grad is not None
-            start.grad += torch.from_numpy(getattr(d_initial.controller, name).sum(0))
+        run.backward(d_outputs, None, self._gradient)
+        for name, d_start in run.start_gradient().items():
+            if name in self._starts:
+                self._starts[name].grad += torch.from_numpy(d_start)
         return loss
+
+    def _initial_state(self, batch: int, slots: int | None) -> MachineState:
+        """As the machine's, in arrays that are kept: only the learned part changes from step to step."""
+        key = batch, slots
+        if key not in self._states:
+            if len(self._states) > 256:
+                self._states.clear()
+            initial = self.machine.initial_state(batch, slots)
+            self._states[key] = nested.apply(lambda t: np.ascontiguousarray(t.detach().numpy()), initial)
+        state = self._states[key]
+        for name, start in self._starts.items():
+            getattr(state.controller, name)[:] = start.detach().numpy()
+        return state

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
+import logging
+import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -24,14 +24,12 @@ from nsm.training.config import RunConfig
 from nsm.training.evaluation import HELD_OUT, evaluate
 from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner
 from nsm.training.run import MetricsFile, RunDirectory
+from nsm.training.signals import Interrupted, asked_by_signal
 
+logger = logging.getLogger("nsm")
 TRAIN = 0
 BLOCK_BYTES = 1 << 20
 """Batches are made in blocks of about this size: large enough to amortise the work, small enough for the cache."""
-
-
-class Interrupted(Exception):
-    """The run was asked to stop; it has saved its state and goes on when started again."""
 
 
 @dataclass
@@ -41,19 +39,37 @@ class Progress:
     step: int = 0
     loss_sum: float = 0.0
     loss_count: int = 0
-    best_loss: float = float("inf")
+    best_loss: float | None = None
     best_step: int | None = None
     solved_step: int | None = None
-    solved_seconds: float | None = None
     solved_in_a_row: int = 0
-    seconds: float = 0.0
     metrics_position: int = 0
     phases: list[dict[str, float]] = field(default_factory=list)
     """Continual learning: bit accuracy on every task after each phase."""
 
 
+@dataclass
+class Clock:
+    """Time spent in the loop, over all processes that worked on the run."""
+
+    seconds: float = 0.0
+    solved_seconds: float | None = None
+
+
 Report = Callable[[Progress, dict[str, Any]], None]
-"""Called with the progress and each new line of metrics."""
+"""Called before the first step and after every one, with the progress and the step's line of metrics if it has one."""
+
+
+class _Stop:
+    """Whether a signal asked the run to stop: in the loop at the end of its step, at once where nothing can be lost."""
+
+    def __init__(self) -> None:
+        self.asked = self.in_loop = False
+
+    def __call__(self) -> None:
+        self.asked = True
+        if not self.in_loop:
+            raise Interrupted
 
 
 def train(
@@ -62,31 +78,43 @@ def train(
     """Train a machine, or finish a run that was begun in `directory`; returns its result."""
     pair = task_pair(config)
     run = RunDirectory(directory)
-    run.create(config)
-    with run.locked():
-        finished = run.result()
-        if finished is not None:
-            return finished
+    run.check(config)
+    finished = run.result()
+    if finished is not None:
+        return finished
+    stop = _Stop()
+    with asked_by_signal(stop):
         learner = build(config, backend, device)
-        progress = _restore(run, learner)
-        metrics = MetricsFile(run.metrics_path, progress.metrics_position)
-        try:
-            with _signals() as stopped:
-                _loop(config, pair.train, run, learner, progress, metrics, stopped, report or (lambda *_: None))
-        except Diverged as error:
+        with run.opened(config):
+            return run.result() or _train(config, pair.train, run, learner, stop, report or (lambda *_: None))
+
+
+def _train(
+    config: RunConfig, task: Task, run: RunDirectory, learner: Learner, stop: _Stop, report: Report
+) -> dict[str, Any]:
+    learner.prepare(task)
+    progress, clock = _restore(run, learner)
+    report(progress, {})
+    try:
+        with closing(MetricsFile(run.metrics_path, progress.metrics_position)) as metrics:
+            stop.in_loop = True
+            _loop(config, task, run, learner, progress, clock, metrics, stop, report)
+            stop.in_loop = False
+            if stop.asked:
+                raise Interrupted
+    except (Diverged, OSError) as error:
+        with suppress(OSError):  # a disk that is full has no room for the reason either
             run.fail(str(error), progress.step)
-            raise
-        finally:
-            metrics.close()
-        result = conclude(config, run, progress, learner.machine.backend)
-        run.finish(result)
-        return result
+        raise
+    result = conclude(config, run, progress, clock, learner.machine.backend)
+    run.finish(result)
+    return result
 
 
 def task_pair(config: RunConfig) -> tasks.TaskPair:
     """The training and the test task of a run."""
     pair = tasks.get(config.task, config.protocol)  # type: ignore[arg-type]
-    train, test = (replace(task, ragged=config.ragged) for task in pair)
+    train, test = replace(pair.train, ragged=config.ragged), pair.test
     if isinstance(train, Continual):
         train = replace(train, iterations_per_phase=max(1, config.iterations // len(train.phases)))
     if (train.input_size, train.output_size) != (config.machine.input_size, config.machine.output_size):
@@ -100,10 +128,17 @@ def task_pair(config: RunConfig) -> tasks.TaskPair:
 def build(config: RunConfig, backend: str, device: str) -> Learner:
     """The machine as the seed draws it, with a learner for the back end."""
     generator = torch.Generator().manual_seed(config.seed)
-    machine = Machine.from_config(config.machine, backend=backend, generator=generator).to(device)
+    try:
+        machine = Machine.from_config(config.machine, backend=backend, generator=generator).to(device)
+    except (RuntimeError, AssertionError, MemoryError) as error:
+        # What torch says of an unknown device, one it was built without, or a tape that fits no memory.
+        why = (str(error).splitlines() or ["out of memory"])[0]
+        raise UserError(f"the machine can't be built on device {device!r}: {why}") from None
     reason = unsupported(machine, machine.initial_read)
-    if backend == "fused" and reason is not None:
+    if reason is not None and backend == "fused":
         raise UserError(f"backend 'fused' doesn't cover {reason}; backend 'reference' does")
+    if reason is not None and backend == "auto":
+        logger.warning("nsm: the fused back end doesn't cover %s; using the reference, which is slower", reason)
     fused = backend != "reference" and reason is None
     machine.backend = "fused" if fused else "reference"
     return FusedLearner(machine, config) if fused else ReferenceLearner(machine, config)
@@ -115,11 +150,14 @@ def _loop(
     run: RunDirectory,
     learner: Learner,
     progress: Progress,
+    clock: Clock,
     metrics: MetricsFile,
-    stopped: Callable[[], bool],
+    stop: _Stop,
     report: Report,
 ) -> None:
-    began = time.monotonic() - progress.seconds
+    if _over(config, progress):
+        return
+    began = time.monotonic() - clock.seconds
     for batch in _batches(task, config, progress.step):
         loss = learner.step(task, batch, progress.step)
         progress.step += 1
@@ -130,24 +168,28 @@ def _loop(
         if step % config.log_every == 0 or last:
             line["loss"] = progress.loss_sum / progress.loss_count
             progress.loss_sum, progress.loss_count = 0.0, 0
-        progress.seconds = time.monotonic() - began
+        clock.seconds = time.monotonic() - began
         improved = False
         if step % config.evaluate_every == 0 or last:
             line["held_out"] = _held_out(task, learner, config, step)
-            improved = _judge(config, progress, line["held_out"]["loss"])
-        if isinstance(task, Continual) and (step % task.iterations_per_phase == 0 or last):
+            improved = _judge(config, task, progress, clock, line["held_out"]["loss"])
+        if isinstance(task, Continual) and (last or task.phase(step) != task.phase(step - 1)):
             progress.phases.append(_accuracies(task, learner, config))
             line["accuracies"] = progress.phases[-1]
         if len(line) > 1:
             metrics.write(line)
-            report(progress, line)
-        last = last or 0 < config.stop_when_solved <= progress.solved_in_a_row
-        if improved or last or step % config.checkpoint_every == 0 or stopped():
-            _save(run, learner, progress, metrics, config.keep_checkpoints)
-        if last:
+        report(progress, line if len(line) > 1 else {})
+        over = _over(config, progress)
+        if improved or over or step % config.checkpoint_every == 0 or stop.asked:
+            _save(run, learner, progress, clock, metrics, config.keep_checkpoints)
+        if over:
             return
-        if stopped():
+        if stop.asked:
             raise Interrupted
+
+
+def _over(config: RunConfig, progress: Progress) -> bool:
+    return progress.step >= config.iterations or 0 < config.stop_when_solved <= progress.solved_in_a_row
 
 
 def _batches(task: Task, config: RunConfig, first: int) -> Iterator[Batch]:
@@ -159,10 +201,17 @@ def _batches(task: Task, config: RunConfig, first: int) -> Iterator[Batch]:
 
 
 def _held_out(task: Task, learner: Learner, config: RunConfig, step: int) -> dict[str, float]:
-    """Figures on fixed sequences of the training distribution; of the phase just trained, in continual learning."""
-    if isinstance(task, Continual):
-        task = list(task.tasks.values())[task.phase(step - 1)]
-    return evaluate(learner.machine, task, config.evaluate_sequences, config.seed, HELD_OUT).averages()
+    """Figures on fixed sequences of the training distribution; of the phase just trained, in continual learning.
+
+    Lengths are drawn per sequence even if training draws them per batch: two batches would be two lengths.
+    """
+    learner.check(step)
+    task = list(task.tasks.values())[task.phase(step - 1)] if isinstance(task, Continual) else task
+    held_out = evaluate(learner.machine, replace(task, ragged=True), config.evaluate_sequences, config.seed, HELD_OUT)
+    figures = held_out.averages()
+    if not math.isfinite(figures["loss"]):
+        raise Diverged(f"the held-out loss became {figures['loss']} at iteration {step}, with all weights finite")
+    return figures
 
 
 def _accuracies(task: Continual, learner: Learner, config: RunConfig) -> dict[str, float]:
@@ -174,77 +223,74 @@ def _accuracies(task: Continual, learner: Learner, config: RunConfig) -> dict[st
     }
 
 
-def _judge(config: RunConfig, progress: Progress, loss: float) -> bool:
+def _judge(config: RunConfig, task: Task, progress: Progress, clock: Clock, loss: float) -> bool:
     """Take note of an evaluation; returns whether it is the best so far."""
+    if isinstance(task, Continual):
+        return False  # the losses of different phases don't compare
     solved = loss < config.solved_loss
     progress.solved_in_a_row = progress.solved_in_a_row + 1 if solved else 0
     if solved and progress.solved_step is None:
-        progress.solved_step, progress.solved_seconds = progress.step, progress.seconds
-    improved = loss < progress.best_loss
+        progress.solved_step, clock.solved_seconds = progress.step, clock.seconds
+    improved = progress.best_loss is None or loss < progress.best_loss
     if improved:
         progress.best_loss, progress.best_step = loss, progress.step
     return improved
 
 
-def _save(run: RunDirectory, learner: Learner, progress: Progress, metrics: MetricsFile, keep: int) -> None:
+def _save(
+    run: RunDirectory, learner: Learner, progress: Progress, clock: Clock, metrics: MetricsFile, keep: int
+) -> None:
+    learner.check(progress.step)
     progress.metrics_position = metrics.sync()
-    state = dict(vars(progress))
+    state = {name: value for name, value in vars(progress).items() if name != "step"}
     checkpoint = Checkpoint(progress.step, learner.machine.state_dict(), learner.optimiser.state(), state)
     checkpoints.save(run.checkpoints, checkpoint)
-    checkpoints.prune(run.checkpoints, keep, progress.best_step)
+    run.set_clock(asdict(clock))
+    checkpoints.prune(run.checkpoints, keep, progress.best_step, progress.step)
 
 
-def _restore(run: RunDirectory, learner: Learner) -> Progress:
+def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
     """Take over the newest valid checkpoint, if there is one."""
     checkpoint = checkpoints.latest(run.checkpoints)
     if checkpoint is None:
-        return Progress()
+        if run.has_clock:  # written after a checkpoint was: there was one
+            raise UserError(f"no checkpoint is left in {run.checkpoints}; move the run away to start anew")
+        return Progress(), Clock()
     learner.machine.load_state_dict(checkpoint.model)
     learner.optimiser.restore(checkpoint.optimiser)
-    return Progress(**checkpoint.state)
+    try:
+        clock = Clock(**run.clock())
+    except (UserError, TypeError) as error:
+        logger.warning("nsm: %s; the time spent so far is not known", error)
+        clock = Clock()
+    return Progress(checkpoint.step, **checkpoint.state), clock
 
 
-def conclude(config: RunConfig, run: RunDirectory, progress: Progress, backend: str) -> dict[str, Any]:
+def conclude(config: RunConfig, run: RunDirectory, progress: Progress, clock: Clock, backend: str) -> dict[str, Any]:
     """Test the best and the last machine, and sum the run up."""
+    machine = run.machine("last", backend)
     result: dict[str, Any] = {
         "task": config.task,
         "model": "nutm" if config.machine.programs else "ntm",
         "seed": config.seed,
         "steps": progress.step,
         "solved_step": progress.solved_step,
-        "solved_seconds": progress.solved_seconds,
-        "seconds": progress.seconds,
+        "solved_seconds": None if progress.solved_step is None else clock.solved_seconds,
+        "seconds": clock.seconds,
         "held_out_loss": progress.best_loss,
         "best_step": progress.best_step,
-        "parameters": run.machine("last").parameter_count,
+        "parameters": machine.parameter_count,
         "backend": backend,
     }
     pair = task_pair(config)
     if isinstance(pair.train, Continual):
         return {**result, "phases": progress.phases}
     for which in ("best", "last"):
-        machine = run.machine(which, backend)
-        result[which] = evaluate(machine, pair.test, config.test_sequences, config.seed).averages()
+        found = run.checkpoint(which)
+        if which == "last" and found.step == result["best"]["step"]:
+            result["last"] = result["best"]
+            continue
+        machine.load_state_dict(found.model)
+        figures = evaluate(machine, pair.test, config.test_sequences, config.seed).averages()
+        result[which] = {"step": found.step, **figures}
     return result
-
-
-@contextmanager
-def _signals() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM ask the loop to stop after its step; a second one ends the process at once."""
-    asked = False
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise SystemExit(128 + number)
-        asked = True
-
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: whoever runs this one handles signals
-        before = {}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

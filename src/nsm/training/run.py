@@ -3,6 +3,8 @@
 config.json        the resolved configuration, with the versions and the commit it was started with
 metrics.jsonl      one line per logged step, append-only; the same bytes whether the run was interrupted or not
 checkpoints/       see nsm.training.checkpoints
+clock.json         time spent so far: kept apart from all that is the same in every run
+lock               held by the process that trains
 result.json        written when the run has ended: figures on the test sequences, time taken
 failure.json       written when it could not: the reason
 """
@@ -11,11 +13,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import platform
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +31,11 @@ from nsm.checks import UserError
 from nsm.machine import Machine
 from nsm.pretrained import from_json, to_json
 from nsm.training import checkpoints
+from nsm.training.checkpoints import Checkpoint
 from nsm.training.config import RunConfig
-from nsm.training.files import write_atomically
+from nsm.training.files import is_temporary, sweep, write_atomically
 
+logger = logging.getLogger("nsm")
 FORMAT = "nsm-run"
 VERSION = 1
 
@@ -45,37 +50,58 @@ class RunDirectory:
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def create(self, config: RunConfig) -> None:
-        """Make the directory, or check that it belongs to a run of this very configuration."""
+    def check(self, config: RunConfig) -> None:
+        """Refuse a directory that is not this run's: one of another configuration, or of something else."""
         if (self.path / "config.json").exists():
             differences = _differences(to_json(self.config()), to_json(config))
             if differences:
                 raise UserError(f"{self.path} holds a run of another configuration: {'; '.join(differences)}")
-            return
-        if self.path.is_dir() and any(self.path.iterdir()):
+        elif self.path.is_dir() and any(file.name != "lock" and not is_temporary(file) for file in self.path.iterdir()):
             raise UserError(f"{self.path} is not empty and holds no run; choose another directory")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            document = {"format": FORMAT, "version": VERSION, "config": to_json(config), "made_with": _made_with()}
-            self._write("config.json", document)
-        except OSError as error:
-            raise UserError(f"{self.path} can't be written: {error.strerror}") from None
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the run; a second process that tries is refused. The lock dies with its process, however that dies."""
-        with (self.path / "lock").open("w") as file:
+    def opened(self, config: RunConfig) -> Iterator[None]:
+        """Hold the directory for a run of this configuration, made if there is none; a second process is refused.
+
+        The lock dies with its process, however that dies.
+        """
+        self.check(config)
+        with ExitStack() as stack:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context((self.path / "lock").open("a"))
+            except OSError as error:
+                raise UserError(f"{self.path} can't be written: {error.strerror}") from None
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UserError(f"{self.path} is in use by another process") from None
+            # Once more: another process may have been faster, with another configuration.
+            self.check(config)
+            try:
+                self._take_over(config)
+            except OSError as error:
+                raise UserError(f"{self.path} can't be written: {error.strerror}") from None
             yield
+
+    def _take_over(self, config: RunConfig) -> None:
+        """Clean up after a process that was killed here; say what the run is, if that has not been said."""
+        sweep(self.path)
+        sweep(self.checkpoints)
+        (self.path / "failure.json").unlink(missing_ok=True)
+        if not (self.path / "config.json").exists():
+            document = {"format": FORMAT, "version": VERSION, "config": to_json(config), "made_with": _made_with()}
+            self._write("config.json", document)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def config(self) -> RunConfig:
         """The configuration the run was started with."""
-        return from_json(RunConfig, self._document()["config"])
+        data = self._document().get("config")
+        try:
+            return from_json(RunConfig, data)
+        except UserError as error:
+            raise UserError(f"{self.path / 'config.json'} is not one of this nsm's: {error}") from None
 
     def _document(self) -> dict[str, Any]:
         try:
@@ -97,13 +123,27 @@ class RunDirectory:
 
     def result(self) -> dict[str, Any] | None:
         """How the run ended, None if it has not."""
-        file = self.path / "result.json"
-        return dict(json.loads(file.read_bytes())) if file.exists() else None
+        return self._read("result.json")
 
     def failure(self) -> dict[str, Any] | None:
         """Why the run failed, None if it has not."""
-        file = self.path / "failure.json"
-        return dict(json.loads(file.read_bytes())) if file.exists() else None
+        return self._read("failure.json")
+
+    @property
+    def has_clock(self) -> bool:
+        return (self.path / "clock.json").exists()
+
+    def clock(self) -> dict[str, Any]:
+        """The time spent when the last checkpoint was saved."""
+        return self._read("clock.json") or {}
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            return dict(json.loads((self.path / name).read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError):
+            raise UserError(f"{self.path / name} is damaged: not a JSON object") from None
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines written so far; a last line cut off by a kill is left out."""
@@ -112,19 +152,24 @@ class RunDirectory:
         lines = self.metrics_path.read_bytes().split(b"\n")
         return [json.loads(line) for line in lines[:-1]]
 
+    def checkpoint(self, which: str = "best") -> Checkpoint:
+        """The newest checkpoint, or that of the lowest held-out loss; the newest if that one is gone or damaged."""
+        newest = checkpoints.latest(self.checkpoints)
+        if newest is None:
+            raise UserError(f"{self.path} has no checkpoint yet: train it first")
+        best = newest.state["best_step"]
+        if which == "last" or best is None or best == newest.step:
+            return newest
+        try:
+            return checkpoints.load(checkpoints.path(self.checkpoints, best))
+        except checkpoints.Damaged as error:
+            logger.warning("nsm: %s; taking that of step %d instead of the best", error, newest.step)
+            return newest
+
     def machine(self, which: str = "best", backend: str = "auto") -> Machine:
         """The trained machine: "best" (lowest held-out loss) or "last"."""
-        found = checkpoints.steps(self.checkpoints)
-        if not found:
-            raise UserError(f"{self.path} has no checkpoint yet: train it first")
-        step = found[-1]
-        if which == "best":
-            latest = checkpoints.latest(self.checkpoints)
-            assert latest is not None
-            best = latest.state.get("best_step")
-            step = best if best in found else latest.step
         machine = Machine.from_config(self.config().machine, backend=backend)
-        machine.load_state_dict(checkpoints.load(checkpoints.path(self.checkpoints, step)).model)
+        machine.load_state_dict(self.checkpoint(which).model)
         return machine
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -134,9 +179,13 @@ class RunDirectory:
         self._write("result.json", result)
         (self.path / "failure.json").unlink(missing_ok=True)
 
-    def fail(self, reason: str, step: int) -> None:
-        """Say why the run stopped; its checkpoints stay."""
+    def fail(self, reason: str, step: int | None) -> None:
+        """Say why the run stopped, and after which step if that is known; its checkpoints stay."""
         self._write("failure.json", {"reason": reason, "step": step})
+
+    def set_clock(self, clock: dict[str, Any]) -> None:
+        """Note the time spent."""
+        self._write("clock.json", clock)
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
         write_atomically(self.path / name, (json.dumps(document, indent=2) + "\n").encode())
@@ -146,6 +195,8 @@ class MetricsFile:
     """The append-only file of metrics, cut back to where a checkpoint stood when a run is resumed."""
 
     def __init__(self, path: Path, position: int) -> None:
+        if position and (not path.exists() or path.stat().st_size < position):
+            raise UserError(f"{path} is damaged: it is shorter than when the last checkpoint was saved")
         self._file = path.open("ab")
         self._file.truncate(position)
         self._file.seek(position)
