@@ -7,12 +7,12 @@ is padded holds zeros. Each product has a fixed order of additions, so the same 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from nsm.fused.cache import kernel
 from nsm.fused.lanes import fma, load, splat, spread, store, total
 
 
-@njit(nogil=True)
+@kernel
 def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
     """C[i, :] += Σ_k A[i, k] W[k, :] for `rows` rows, k < `inner`, `width` columns (a multiple of 16).
 
@@ -59,36 +59,49 @@ def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
             j += 16
         i += 4
     while i < rows:
-        row, out = a0 + i * lda, c0 + i * ldc
-        j = 0
-        while j + 64 <= width:
-            x0, x1, x2, x3 = (
-                load(c, out + j),
-                load(c, out + j + 16),
-                load(c, out + j + 32),
-                load(c, out + j + 48),
-            )
-            p = w0 + j
-            for k in range(inner):
-                x = spread(a, row + k)
-                x0, x1 = fma(x, load(w, p), x0), fma(x, load(w, p + 16), x1)
-                x2, x3 = fma(x, load(w, p + 32), x2), fma(x, load(w, p + 48), x3)
-                p += ldw
-            store(c, out + j, x0), store(c, out + j + 16, x1)
-            store(c, out + j + 32, x2), store(c, out + j + 48, x3)
-            j += 64
-        while j < width:
-            x0 = load(c, out + j)
-            p = w0 + j
-            for k in range(inner):
-                x0 = fma(spread(a, row + k), load(w, p), x0)
-                p += ldw
-            store(c, out + j, x0)
-            j += 16
+        _multiply_row(a, a0 + i * lda, w, w0, ldw, c, c0 + i * ldc, inner, width)
         i += 1
 
 
-@njit(nogil=True)
+@kernel
+def _multiply_row(a, a0, w, w0, ldw, c, c0, inner, width):
+    """One row of `multiply`: four sums at a time, of four column blocks or of four k where fewer columns are left.
+
+    A sum waits four cycles for its last addition; four of them side by side keep the arithmetic busy.
+    """
+    j = 0
+    while j + 64 <= width:
+        x0, x1 = load(c, c0 + j), load(c, c0 + j + 16)
+        x2, x3 = load(c, c0 + j + 32), load(c, c0 + j + 48)
+        p = w0 + j
+        for k in range(inner):
+            x = spread(a, a0 + k)
+            x0, x1 = fma(x, load(w, p), x0), fma(x, load(w, p + 16), x1)
+            x2, x3 = fma(x, load(w, p + 32), x2), fma(x, load(w, p + 48), x3)
+            p += ldw
+        store(c, c0 + j, x0), store(c, c0 + j + 16, x1)
+        store(c, c0 + j + 32, x2), store(c, c0 + j + 48, x3)
+        j += 64
+    while j < width:
+        zero = splat(np.float32(0.0))
+        x0, x1, x2, x3 = load(c, c0 + j), zero, zero, zero
+        p, k = w0 + j, 0
+        while k + 4 <= inner:
+            x0 = fma(spread(a, a0 + k), load(w, p), x0)
+            x1 = fma(spread(a, a0 + k + 1), load(w, p + ldw), x1)
+            x2 = fma(spread(a, a0 + k + 2), load(w, p + 2 * ldw), x2)
+            x3 = fma(spread(a, a0 + k + 3), load(w, p + 3 * ldw), x3)
+            p += 4 * ldw
+            k += 4
+        while k < inner:
+            x0 = fma(spread(a, a0 + k), load(w, p), x0)
+            p += ldw
+            k += 1
+        store(c, c0 + j, (x0 + x1) + (x2 + x3))
+        j += 16
+
+
+@kernel
 def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
     """C[k, :] += Σ_i A[i, k] D[i, :]: a weight's gradient from all rows at once; k < `height`, `width` columns."""
     k = 0
@@ -145,7 +158,7 @@ def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
         k += 1
 
 
-@njit(nogil=True)
+@kernel
 def dots(a, a0, w, w0, ldw, c, c0, rows, inner):
     """c[m] += Σ_i a[i] W[m, i] for `rows` rows of W, `inner` a multiple of 16."""
     m = 0
@@ -171,7 +184,7 @@ def dots(a, a0, w, w0, ldw, c, c0, rows, inner):
         m += 1
 
 
-@njit(nogil=True)
+@kernel
 def fill(a, start, width, value):
     """`width` numbers from `start` on, a multiple of 16, become `value`."""
     v = splat(value)
@@ -179,14 +192,14 @@ def fill(a, start, width, value):
         store(a, i, v)
 
 
-@njit(nogil=True)
+@kernel
 def copy(a, a0, c, c0, width):
     """`width` numbers, a multiple of 16, from a to c."""
     for i in range(0, width, 16):
         store(c, c0 + i, load(a, a0 + i))
 
 
-@njit(nogil=True)
+@kernel
 def add_into(a, a0, c, c0, width):
     """c += a over `width` numbers, a multiple of 16."""
     for i in range(0, width, 16):

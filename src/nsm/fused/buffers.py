@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsm.fused.layout import Sizes, Weights, padded, weights
+from nsm.fused.layout import Sizes, Weights, aligned, padded, weights
 
 
 class Buffers:
@@ -22,7 +22,7 @@ class Buffers:
         """An array of at least `size` numbers, with room for a whole vector after the last."""
         array = self._arrays.get(name)
         if array is None or array.size < size + 16:
-            array = self._arrays[name] = np.empty(padded(size) * 5 // 4 + 16, np.float32)
+            array = self._arrays[name] = aligned(padded(size) * 5 // 4 + 16)
         if self.fill_value is not None:
             array.fill(self.fill_value)
         return array
@@ -31,7 +31,7 @@ class Buffers:
         """An array of at least `size` numbers that was all zeros when it was made, for padding that is only read."""
         array = self._arrays.get(name)
         if array is None or array.size < size + 16:
-            array = self._arrays[name] = np.zeros(padded(size) + 16, np.float32)
+            array = self._arrays[name] = aligned(padded(size) + 16)
         return array
 
     def gradients(self, sizes: Sizes) -> Weights:

@@ -47,12 +47,21 @@ def directory() -> Path:
     raise OSError(f"no directory for compiled kernels: {base} can't be written; set NSM_CACHE to one that can")
 
 
+def kernel(function: Callable[..., Any]) -> Any:
+    """A function that kernels call. Python can't: the wrappers that would let it take longer to compile than the code.
+
+    Buffers are owned by Python and outlive every call, so Numba need not count references to them, which in functions
+    this small costs more than the arithmetic.
+    """
+    return njit(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """An entry point of the kernels: compiled on its first call, loaded from the cache ever after."""
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(directory())
     try:
-        return njit(nogil=True, cache=True)(function)
+        return njit(nogil=True, _nrt=False, no_cfunc_wrapper=True, cache=True)(function)
     finally:
         numba.config.CACHE_DIR = before
 

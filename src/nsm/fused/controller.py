@@ -6,16 +6,16 @@ A step works on all running samples of a chunk: one product for the gates, then 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from nsm.fused.algebra import accumulate, add_into, fill, multiply
+from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, tanh
 from nsm.fused.lanes import fma, load, splat, store, total
 
 NORM_EPSILON = 1e-5
 
 
-@njit(nogil=True)
+@kernel
 def normalise(a, a0, mask, n, n_p, hat, hat0):
     """x̂ = (x − mean) / √(var + ε) over the first n of n_p numbers; returns 1/√(var + ε)."""
     sums = splat(np.float32(0.0))
@@ -32,7 +32,7 @@ def normalise(a, a0, mask, n, n_p, hat, hat0):
     return scale
 
 
-@njit(nogil=True)
+@kernel
 def normalise_back(d, d0, hat, hat0, scale, w, w0, g_w, gw0, g_b, gb0, mask, n, n_p):
     """From dy (in place) to dx of y = w x̂ + b:  dx = scale (dx̂ − mean(dx̂) − x̂ mean(dx̂ x̂)),  dx̂ = w dy.
 
@@ -52,7 +52,7 @@ def normalise_back(d, d0, hat, hat0, scale, w, w0, g_w, gw0, g_b, gb0, mask, n, 
         store(d, d0 + i, (load(d, d0 + i) - mean - x * slope) * load(mask, i) * splat(scale))
 
 
-@njit(nogil=True)
+@kernel
 def forward(sizes, w, work, first, count, previous, batch):
     """h_t for `count` samples whose rows begin at `first`; `previous` is where their last rows began, −1 at the start.
 
@@ -107,7 +107,7 @@ def forward(sizes, w, work, first, count, previous, batch):
             store(work.after, out + u, load(work.gates, gate + 3 * n_p + u) * tanh(load(shown, at + u)))
 
 
-@njit(nogil=True)
+@kernel
 def backward(sizes, w, g, work, first, count, previous, batch):
     """From dh_t (the first part of `d_state`) to the gates' gradient, and on to d_state and d_cell of the step before.
 
@@ -165,7 +165,7 @@ def backward(sizes, w, g, work, first, count, previous, batch):
         multiply(work.d_gates, first * j_, j_, w.gates_s_back, n_p, d, work.d_state, n_p, d, count, j_, sizes.reads_p)
 
 
-@njit(nogil=True)
+@kernel
 def gradients(sizes, g, work, rows):
     """The weights' gradients from all rows at once: dW = Σ dgatesᵀ [x | h | r], db = Σ dgates."""
     j_, d, i_p = sizes.gates, sizes.size_p + sizes.reads_p, sizes.inputs_p

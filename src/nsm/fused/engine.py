@@ -11,14 +11,16 @@ import numpy as np
 
 from nsm import nested
 from nsm.controllers import LSTMState, NoState
-from nsm.fused import layout, recurrence
+from nsm.fused import layout, programs, recurrence
 from nsm.fused.buffers import Buffers, Tally
 from nsm.fused.cache import announced
+from nsm.fused.dnc import DNCTape
 from nsm.fused.layout import ATTENTION, HEAD_FIELDS, Scales, Sizes, padded
+from nsm.fused.lrua import LRUATape
 from nsm.fused.ntm import NTMTape
 from nsm.fused.segments import Segments
 from nsm.machine import Machine, MachineState, Noise, Trace
-from nsm.memories import NTMMemory
+from nsm.memories import DNCMemory, LRUAMemory, NTMMemory
 from nsm.programs import StoredProgramLinear
 
 EMPTY = np.zeros(0, np.float32)
@@ -36,10 +38,10 @@ class Arguments(NamedTuple):
 def describe(machine: Machine) -> Arguments:
     """Sizes, head table and parameter positions of a machine."""
     config, memory = machine.config, machine.memory
-    n, programs = config.controller.size, config.programs
+    n, stored = config.controller.size, config.programs
     lstm = config.controller.kind == "lstm"
-    count, keys = (programs.count, programs.keys) if programs else (1, 0)
-    queried = programs is not None and programs.attention != "uniform"
+    count, keys = (stored.count, stored.keys) if stored else (1, 0)
+    queried = stored is not None and stored.attention != "uniform"
     table = np.zeros((len(memory.heads), 5), np.int64)
     raw = interface = 0
     for h, head in enumerate(memory.heads):
@@ -66,12 +68,12 @@ def describe(machine: Machine) -> Arguments:
         heads=len(memory.heads),
         programs=count,
         keys=keys,
-        attention=ATTENTION[programs.attention if programs else None],
-        bounded=int(programs is not None and programs.bounded_keys),
+        attention=ATTENTION[stored.attention if stored else None],
+        bounded=int(stored is not None and stored.bounded_keys),
         raw=raw,
         interface=interface,
     )
-    scales = Scales(programs.temperature if programs else 1.0, programs.strength_scale if programs else 1.0)
+    scales = Scales(stored.temperature if stored else 1.0, stored.strength_scale if stored else 1.0)
     return Arguments(sizes, scales, table, _positions(machine))
 
 
@@ -249,8 +251,11 @@ class Engine:
             gates=take("gates", rows * s.gates),
             cells=take("cells", (batch + rows) * s.size_p),
             raw=take("raw", rows * s.raw),
-            mix=take("mix", rows * mixes),
-            soft=take("soft", rows * mixes),
+            mix=take("mix", rows * s.heads * padded(s.programs)),
+            soft=take("soft", rows * s.heads * padded(s.programs)),
+            kept=take("kept", rows * s.heads * (programs.SIMILARITY + s.programs)),
+            query=take("query", s.keys),
+            scratch=take("attention", 32),
             interface=take("interface", rows * s.interface),
             outputs=take("outputs", rows * s.outputs_p),
             mask=buffers.mask(s.size),
@@ -414,11 +419,9 @@ class Run:
         s, table = self.engine.arguments.sizes, self.engine.arguments.table
         after = self._gather(lambda chunk: rows_of(chunk.work.after, chunk.plan.rows, s.row))
         interface = self._gather(lambda chunk: rows_of(chunk.work.interface, chunk.plan.rows, s.interface))
-        mix = self._gather(
-            lambda chunk: chunk.work.mix[: chunk.plan.rows * s.heads * s.programs].reshape(
-                chunk.plan.rows, s.heads, s.programs
-            )
-        )
+        heads, stride = s.heads, padded(s.programs)
+        mix = self._gather(lambda chunk: rows_of(chunk.work.mix, chunk.plan.rows, heads * stride))
+        mix = mix.reshape(*mix.shape[:2], heads, stride)[..., : s.programs]
         tapes = [self.engine.tape.trace(chunk.memory, chunk.plan.rows) for chunk in self.chunks]
         read, write, memory = (
             self._gather(lambda chunk, k=k: tapes[self.chunks.index(chunk)][k]) if k < 2 or with_memory else None
@@ -435,4 +438,4 @@ class Run:
         )
 
 
-TAPES: dict[type, Any] = {NTMMemory: NTMTape}
+TAPES: dict[type, Any] = {NTMMemory: NTMTape, LRUAMemory: LRUATape, DNCMemory: DNCTape}

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from nsm.fused.cache import kernel
 from nsm.fused.lanes import (
     add_int,
     and_int,
@@ -34,7 +34,7 @@ _LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(math.log(2) - 0.693359375)
 
 
-@njit(nogil=True)
+@kernel
 def exp(x):
     """e^x = 2^n e^r with |r| ≤ ½ ln 2, e^r by its Taylor polynomial of degree 7 (error 5e-9). x is held in ±87."""
     x = maximum(minimum(x, splat(np.float32(87.0))), splat(np.float32(-87.0)))
@@ -52,7 +52,7 @@ def exp(x):
     return p * as_floats(shift_left(add_int(to_ints(n), 127), 23))
 
 
-@njit(nogil=True)
+@kernel
 def log(x):
     """log x of positive normal numbers: x = 2^n m with m in [√½, √2), log m = 2 artanh((m−1)/(m+1)) by its series."""
     # Taking the bits of √½ off first rounds the exponent so that m lands around 1.
@@ -69,14 +69,14 @@ def log(x):
     return fma(n, splat(_LN2_HIGH), fma(p, s, n * splat(_LN2_LOW)))
 
 
-@njit(nogil=True)
+@kernel
 def sigmoid(x):
     """1 / (1 + e^−x)"""
     one = splat(np.float32(1.0))
     return one / (one + exp(-x))
 
 
-@njit(nogil=True)
+@kernel
 def tanh(x):
     """Near zero a Padé fraction, x (945 + 105 x² + x⁴) / (945 + 420 x² + 15 x⁴); elsewhere ±(1 − 2 / (e^2|x| + 1))."""
     one = splat(np.float32(1.0))
@@ -91,14 +91,35 @@ def tanh(x):
     return choose_smaller(size, splat(np.float32(0.6)), near, signed)
 
 
-@njit(nogil=True)
+@kernel
+def softplus(x):
+    """log(1 + e^x) = max(x, 0) + log(1 + u) with u = e^−|x| in (0, 1].
+
+    log(1 + u) = 2 artanh(u / (2 + u)) by its series, which is as exact for tiny u as for large ones.
+    """
+    u = exp(-as_floats(and_int(as_ints(x), 0x7FFFFFFF)))
+    s = u / (u + splat(np.float32(2.0)))
+    z = s * s
+    p = splat(np.float32(2 / 17))
+    p = fma(p, z, splat(np.float32(2 / 15)))
+    p = fma(p, z, splat(np.float32(2 / 13)))
+    p = fma(p, z, splat(np.float32(2 / 11)))
+    p = fma(p, z, splat(np.float32(2 / 9)))
+    p = fma(p, z, splat(np.float32(2 / 7)))
+    p = fma(p, z, splat(np.float32(2 / 5)))
+    p = fma(p, z, splat(np.float32(2 / 3)))
+    p = fma(p, z, splat(np.float32(2.0)))
+    return fma(p, s, maximum(x, splat(np.float32(0.0))))
+
+
+@kernel
 def softplus_scalar(x):
     """log(1 + e^x), exact at both ends."""
     x = float(x)
     return np.float32(max(x, 0.0) + math.log1p(math.exp(-abs(x))))
 
 
-@njit(nogil=True)
+@kernel
 def sigmoid_scalar(x):
     """1 / (1 + e^−x)"""
     return np.float32(1.0 / (1.0 + math.exp(-float(x))))

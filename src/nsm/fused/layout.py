@@ -14,19 +14,28 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 
 from nsm.fused.algebra import fill
-from nsm.fused.cache import compiled
+from nsm.fused.cache import compiled, kernel
 from nsm.fused.lanes import load, store, transpose_block
+from nsm.similarity import EPSILON
 
 STATIC, KEY_VALUE, DIRECT, UNIFORM, GUMBEL = range(5)
 ATTENTION = {None: STATIC, "key-value": KEY_VALUE, "direct": DIRECT, "uniform": UNIFORM, "gumbel": GUMBEL}
 
 
+@register_jitable
 def padded(width: int) -> int:
     """The next multiple of 16."""
     return (width + 15) // 16 * 16
+
+
+def aligned(size: int) -> np.ndarray:
+    """Zeros whose first lies at a multiple of 64 bytes: a vector that straddles two cache lines costs two loads."""
+    raw = np.zeros(4 * size + 64, np.uint8)
+    offset = -raw.ctypes.data % 64
+    return raw[offset : offset + 4 * size].view(np.float32)
 
 
 class Sizes(NamedTuple):
@@ -95,6 +104,8 @@ class Weights(NamedTuple):
     """(Q, n padded)"""
     keys: np.ndarray
     """(heads, P, K)"""
+    key_inverses: np.ndarray
+    """(heads, P): 1/|k_p|"""
     out: np.ndarray
     """(D, O padded)"""
     out_bias: np.ndarray
@@ -122,6 +133,7 @@ def weights(sizes: Sizes) -> Weights:
         raw_bias=s.raw,
         raw_back=s.raw * s.size_p,
         keys=s.heads * s.programs * max(1, s.keys),
+        key_inverses=s.heads * s.programs,
         out=d * s.outputs_p,
         out_bias=s.outputs_p,
         out_back=s.outputs_p * d,
@@ -129,10 +141,10 @@ def weights(sizes: Sizes) -> Weights:
         cell_norm=2 * s.size_p,
         interface_norm=2 * s.interface,
     )
-    return Weights(*(np.zeros(padded(max(1, size)), np.float32) for size in shapes))
+    return Weights(*(aligned(padded(max(1, size))) for size in shapes))
 
 
-@njit(nogil=True)
+@kernel
 def _copy(a, a0, lda, rows, columns, c, c0, ldc):
     """C = A, sixteen numbers at a time as far as they go."""
     whole = columns // 16 * 16
@@ -144,7 +156,7 @@ def _copy(a, a0, lda, rows, columns, c, c0, ldc):
             c[target + j] = a[source + j]
 
 
-@njit(nogil=True)
+@kernel
 def _transpose(a, a0, lda, rows, columns, c, c0, ldc):
     """C = Aᵀ, in whole blocks as far as they go."""
     whole, wide = rows // 16 * 16, columns // 16 * 16
@@ -156,7 +168,7 @@ def _transpose(a, a0, lda, rows, columns, c, c0, ldc):
             c[c0 + j * ldc + i] = a[a0 + i * lda + j]
 
 
-@njit(nogil=True)
+@kernel
 def _add(a, a0, lda, rows, columns, c, c0, ldc):
     """C += A, sixteen numbers at a time as far as they go."""
     whole = columns // 16 * 16
@@ -168,7 +180,7 @@ def _add(a, a0, lda, rows, columns, c, c0, ldc):
             c[target + j] += a[source + j]
 
 
-@njit(nogil=True)
+@kernel
 def _add_transposed(a, a0, lda, rows, columns, c, c0, ldc):
     """C += Aᵀ"""
     for first in range(0, columns, 16):
@@ -234,6 +246,11 @@ def pack(flat, where, table, sizes, w):
             if sizes.bounded:
                 for i in range(h * count, (h + 1) * count):
                     w.keys[i] = np.tanh(w.keys[i])
+            for p in range(h * sizes.programs, (h + 1) * sizes.programs):
+                squares = EPSILON
+                for k in range(p * sizes.keys, (p + 1) * sizes.keys):
+                    squares += float(w.keys[k]) ** 2
+                w.key_inverses[p] = 1.0 / np.sqrt(squares)
 
     width = n + sizes.reads
     _transpose(flat, where[OUT_W], width, sizes.outputs, n, w.out, 0, o_p)
@@ -243,7 +260,7 @@ def pack(flat, where, table, sizes, w):
     _copy(flat, where[OUT_B], 0, 1, sizes.outputs, w.out_bias, 0, 0)
 
 
-@njit(nogil=True)
+@kernel
 def clear(g):
     """Zero the gradients; the layouts that only products read are left alone."""
     fill(g.gates_x_back, 0, g.gates_x_back.size, np.float32(0.0))

@@ -9,24 +9,24 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from nsm.fused.algebra import copy, dots, fill, multiply
 from nsm.fused.buffers import Buffers
-from nsm.fused.functions import log, sigmoid_scalar, softplus_scalar
-from nsm.fused.lanes import fma, load, root, splat, store, total
+from nsm.fused.cache import kernel
+from nsm.fused.functions import exp, log, sigmoid, softplus
+from nsm.fused.lanes import fma, load, root, splat, spread, store, total
 from nsm.fused.layout import XI, padded
-from nsm.fused.tape import norms, softmax, transpose_in
+from nsm.fused.tape import norms, place, softmax
 from nsm.memories.ntm import TINY, NTMMemory, NTMState
 from nsm.similarity import EPSILON
 
 READ, WRITE = 0, 1
-# What is kept of a head's activated interface, per row and head: β, g, γ, 1/|k|, then the shifts.
-STRENGTH, GATE, GAMMA, KEY_INVERSE, SHIFTS = range(5)
+# What is kept of a head's activated interface, per row and head: β, g, γ, 1/|k|, dβ/dξ, dγ/dξ, then the shifts.
+STRENGTH, GATE, GAMMA, KEY_INVERSE, STRENGTH_SLOPE, GAMMA_SLOPE, SHIFTS = range(7)
 
 
 class NTMWork(NamedTuple):
-    """Sizes and buffers of an NTM tape for a chunk. Versions of the tape: B initial ones, then one per row and write."""
+    """Sizes and buffers of an NTM tape for a chunk. Its versions: B initial ones, then one per row and write."""
 
     batch: int
     slots: int
@@ -53,6 +53,8 @@ class NTMWork(NamedTuple):
     """(rows, heads, N padded): w̃"""
     acts: np.ndarray
     """(rows, heads, kept)"""
+    erase: np.ndarray
+    """(rows, writes, M padded): the activated erase vectors"""
     d_memory: np.ndarray
     """(B, M, N padded): the gradient handed from step to step"""
     d_address: np.ndarray
@@ -61,34 +63,42 @@ class NTMWork(NamedTuple):
     """(4, N padded + 2·(shifts + 16))"""
 
 
-@njit(nogil=True)
+@kernel
 def start(m):
     """What depends on the initial state alone."""
     for b in range(m.batch):
         norms(m, b)
 
 
-@njit(nogil=True)
+@kernel
 def address(m, xi, x, version, before, now, at):
     """A head's new address, from its interface at xi[x …], the tape `version` and its address `before`."""
     n, n_p, width, acts = m.slots, m.slots_p, m.width, at * m.kept
     squares = float(EPSILON)
     for k in range(width):
         squares += float(xi[x + k]) ** 2
-    beta = softplus_scalar(xi[x + width])
-    g = sigmoid_scalar(xi[x + width + 1])
-    gamma = np.float32(1.0) + softplus_scalar(xi[x + width + 2 + m.shifts])
     k_inverse = np.float32(1.0 / math.sqrt(squares))
+    # Strength, gate, shifts and sharpening lie side by side in ξ: one vector does for all of them.
+    raw, slopes = x + width, m.shifts + 32
+    for i in range(0, m.shifts + 3, 16):
+        v = load(xi, raw + i)
+        store(m.scratch, i, softplus(v))
+        store(m.scratch, slopes + i, sigmoid(v))
+    beta, gamma = m.scratch[0], np.float32(1.0) + m.scratch[m.shifts + 2]
+    g = m.scratch[slopes + 1]
     m.acts[acts + STRENGTH], m.acts[acts + GATE] = beta, g
+    # The slope of softplus is the sigmoid.
+    m.acts[acts + STRENGTH_SLOPE], m.acts[acts + GAMMA_SLOPE] = m.scratch[slopes], m.scratch[slopes + m.shifts + 2]
     m.acts[acts + GAMMA], m.acts[acts + KEY_INVERSE] = gamma, k_inverse
-    top, whole = xi[x + width + 2], 0.0
+    top, whole = xi[raw + 2], np.float32(0.0)
     for s in range(m.shifts):
-        top = max(top, xi[x + width + 2 + s])
+        top = max(top, xi[raw + 2 + s])
+    for i in range(0, m.shifts, 16):
+        store(m.scratch, i, exp(load(xi, raw + 2 + i) - splat(top)))
     for s in range(m.shifts):
-        m.acts[acts + SHIFTS + s] = math.exp(float(xi[x + width + 2 + s] - top))
-        whole += m.acts[acts + SHIFTS + s]
+        whole += m.scratch[s]
     for s in range(m.shifts):
-        m.acts[acts + SHIFTS + s] /= whole
+        m.acts[acts + SHIFTS + s] = m.scratch[s] / whole
 
     # Content: softmax of β D.
     line = at * n_p
@@ -113,14 +123,14 @@ def address(m, xi, x, version, before, now, at):
     for i in range(0, n_p, 16):
         w = splat(np.float32(0.0))
         for s in range(m.shifts):
-            w = fma(splat(m.acts[acts + SHIFTS + s]), load(m.scratch, 2 * reach - s + i), w)
+            w = fma(spread(m.acts, acts + SHIFTS + s), load(m.scratch, 2 * reach - s + i), w)
         w = w * load(m.mask, i)
         store(m.shifted, line + i, w)
         store(m.scratch, logs + i, splat(gamma) * log(w + splat(np.float32(TINY))))
     softmax(m.scratch, logs, m.mask, m.address, now * n_p, n_p)
 
 
-@njit(nogil=True)
+@kernel
 def forward(m, sizes, table, b, row, previous, xi, after, reads):
     """One step of one sample: its heads in order, each on the tape as the ones before left it. Reads go to `after`."""
     heads, n_p, width = sizes.heads, m.slots_p, m.width
@@ -139,20 +149,21 @@ def forward(m, sizes, table, b, row, previous, xi, after, reads):
             continue
         written = m.batch + row * m.writes + m.heads[h, 1]
         erase = x + width + 3 + m.shifts
-        for k in range(width):
-            m.scratch[k] = sigmoid_scalar(xi[erase + k])
+        kept = (row * m.writes + m.heads[h, 1]) * padded(width)
+        for k in range(0, width, 16):
+            store(m.erase, kept + k, sigmoid(load(xi, erase + k)))
         for i in range(0, n_p, 16):
             w, squares = load(m.address, now * n_p + i), splat(np.float32(EPSILON))
             for k in range(width):
                 old = load(m.memory, version * tape + k * n_p + i)
-                new = fma(w, splat(xi[erase + width + k]) - old * splat(m.scratch[k]), old)
+                new = fma(w, spread(xi, erase + width + k) - old * spread(m.erase, kept + k), old)
                 store(m.memory, written * tape + k * n_p + i, new)
                 squares = fma(new, new, squares)
             store(m.inverse, written * n_p + i, splat(np.float32(1.0)) / root(squares))
         version = written
 
 
-@njit(nogil=True)
+@kernel
 def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
     """From dw (scratch[dw …]) of a head's address to its interface, the tape and the address before.
 
@@ -210,7 +221,7 @@ def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
     for i in range(0, n_p, 16):
         d = zero
         for s in range(m.shifts):
-            d = fma(splat(m.acts[acts + SHIFTS + s]), load(m.scratch, wide + s - reach + i), d)
+            d = fma(spread(m.acts, acts + SHIFTS + s), load(m.scratch, wide + s - reach + i), d)
         d = d * load(m.mask, i)
         c = load(m.content, line + i)
         d_gate = fma(d, c - load(m.address, before * n_p + i), d_gate)
@@ -219,7 +230,7 @@ def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
         inner_c = fma(c, d, inner_c)
         store(m.scratch, i, d)
     d_xi[dx + width + 1] = total(d_gate) * g * (np.float32(1.0) - g)
-    d_xi[dx + width + 2 + m.shifts] = d_gamma * sigmoid_scalar(xi[x + width + 2 + m.shifts])
+    d_xi[dx + width + 2 + m.shifts] = d_gamma * m.acts[acts + GAMMA_SLOPE]
 
     inner, d_beta, along = splat(total(inner_c)), zero, zero
     for i in range(0, n_p, 16):
@@ -231,10 +242,10 @@ def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
         along = fma(dd, d, along)
         store(m.scratch, i, dd * inverse * splat(k_inverse))
         store(m.scratch, wide + i, dd * d * inverse * inverse)
-    d_xi[dx + width] = total(d_beta) * sigmoid_scalar(xi[x + width])
+    d_xi[dx + width] = total(d_beta) * m.acts[acts + STRENGTH_SLOPE]
     lost = total(along) * k_inverse * k_inverse
     for k in range(width):
-        key, sums = splat(xi[x + k]), zero
+        key, sums = spread(xi, x + k), zero
         source, target = (version * width + k) * n_p, (b * width + k) * n_p
         for i in range(0, n_p, 16):
             value, u = load(m.memory, source + i), load(m.scratch, i)
@@ -244,7 +255,7 @@ def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
         d_xi[dx + k] = total(sums) - xi[x + k] * lost
 
 
-@njit(nogil=True)
+@kernel
 def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
     """The heads in reverse. d_read[reads …] is dr; d_memory and d_address carry on; dξ goes to d_xi by sample."""
     heads, n_p, width = sizes.heads, m.slots_p, m.width
@@ -265,15 +276,16 @@ def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
             source = reads + m.heads[h, 1] * width
             multiply(d_read, source, 0, m.memory, version * tape, n_p, m.scratch, dw, n_p, 1, width, n_p)
             for k in range(width):
-                dr = splat(d_read[source + k])
+                dr = spread(d_read, source + k)
                 for i in range(0, n_p, 16):
                     place = mine + k * n_p + i
                     store(m.d_memory, place, fma(dr, load(m.address, now * n_p + i), load(m.d_memory, place)))
         else:
             # M' = M + w (v − M e):  dw = Σ_m dM' (v − M e),  dv = Σ_i dM' w,  de = −Σ_i dM' M w,  dM = dM' (1 − w e)
             erase = width + 3 + m.shifts
+            kept = (row * m.writes + m.heads[h, 1]) * padded(width)
             for k in range(width):
-                e, v = sigmoid_scalar(xi[x + erase + k]), xi[x + erase + width + k]
+                e, v = m.erase[kept + k], xi[x + erase + width + k]
                 d_erase, d_add = zero, zero
                 for i in range(0, n_p, 16):
                     place = mine + k * n_p + i
@@ -323,16 +335,17 @@ class NTMTape:
             buffers.take("content", rows * heads * n_p),
             buffers.take("shifted", rows * heads * n_p),
             buffers.take("acts", rows * heads * kept),
+            buffers.take("erase", rows * writes * padded(m)),
             buffers.take("d_memory", batch * m * n_p),
             buffers.take("d_address", batch * heads * n_p),
             # Lanes of padding read the margins of these lines, so they start as zeros.
-            buffers.zeros("scratch", max(4 * (n_p + 2 * (shifts + 16)), m)),
+            buffers.zeros("scratch", 4 * (n_p + 2 * (shifts + 16))),
         )
 
     def load(self, work: NTMWork, state: NTMState) -> None:
         """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
         b, n, n_p = work.batch, work.slots, work.slots_p
-        transpose_in(work.memory[: b * work.width * n_p].reshape(b, work.width, n_p), state.memory, n)
+        place(work.memory[: b * work.width * n_p].reshape(b, work.width, n_p), state.memory.transpose(0, 2, 1))
         self._addresses(work.address, work)[:, :, n:] = 0
         for indices, addresses in zip(self.order, (state.read_addresses, state.write_addresses), strict=True):
             self._addresses(work.address, work)[:, indices, :n] = addresses

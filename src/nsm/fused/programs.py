@@ -8,70 +8,78 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from nsm.fused.algebra import accumulate, add_into, copy, multiply
+from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply
+from nsm.fused.cache import kernel
 from nsm.fused.controller import normalise, normalise_back
-from nsm.fused.functions import sigmoid_scalar, softplus_scalar
-from nsm.fused.lanes import fma, load, splat, store, total
-from nsm.fused.layout import DIRECT, GUMBEL, LENGTH, LENGTH_P, QUERY, RAW, STATIC, UNIFORM, XI
+from nsm.fused.functions import exp, sigmoid, softplus
+from nsm.fused.lanes import fma, load, splat, spread, store, total
+from nsm.fused.layout import DIRECT, GUMBEL, LENGTH, LENGTH_P, QUERY, RAW, STATIC, UNIFORM, XI, padded
 from nsm.similarity import EPSILON
 
+# What is kept of a head's attention, per row and head, before the similarities D_p: the strength with its scale, its
+# slope and 1/|q|.
+STRENGTH, SLOPE, QUERY_INVERSE, SIMILARITY = range(4)
 
-@njit(nogil=True)
+
+@kernel
 def attend(sizes, scales, w, work, h, row, query):
     """w^p of head h: Eqs. 3–4 from the query at raw[query …]. Leaves the weights in `mix`, a softmax in `soft`."""
-    p_, k_ = sizes.programs, sizes.keys
-    at = (row * sizes.heads + h) * p_
+    p_, k_, stride = sizes.programs, sizes.keys, padded(sizes.programs)
+    at, kept = (row * sizes.heads + h) * stride, (row * sizes.heads + h) * (SIMILARITY + p_)
     if sizes.attention == UNIFORM or sizes.attention == STATIC:
-        for p in range(p_):
-            work.mix[at + p] = np.float32(1.0) / np.float32(p_)
+        fill(work.mix, at, stride, np.float32(1.0 / p_))
         return
-    strength = np.float32(scales.strength) * softplus_scalar(work.raw[query + k_])
-    for p in range(p_):
-        if sizes.attention == DIRECT:
-            q = work.raw[query + p]
-            work.soft[at + p] = strength * (np.float32(math.tanh(q)) if sizes.bounded else q)
-        else:
-            similarity, _ = cosine(sizes, w, work, h, p, query)
-            work.soft[at + p] = strength * similarity
+    raw = spread(work.raw, query + k_)
+    store(work.scratch, 0, softplus(raw))
+    store(work.scratch, 16, sigmoid(raw))
+    scale = np.float32(scales.strength)
+    strength = scale * work.scratch[0]
+    work.kept[kept + STRENGTH], work.kept[kept + SLOPE] = strength, scale * work.scratch[16]
+    for k in range(k_):
+        q = work.raw[query + k]
+        work.query[k] = np.float32(math.tanh(q)) if sizes.bounded else q
+    if sizes.attention == DIRECT:
+        for p in range(p_):
+            work.kept[kept + SIMILARITY + p] = work.query[p]
+    else:
+        squares = np.float32(EPSILON)
+        for k in range(k_):
+            squares += work.query[k] * work.query[k]
+        inverse = np.float32(1.0) / np.sqrt(squares)
+        work.kept[kept + QUERY_INVERSE] = inverse
+        for p in range(p_):
+            dot, key = np.float32(0.0), (h * p_ + p) * k_
+            for k in range(k_):
+                dot += work.query[k] * w.keys[key + k]
+            work.kept[kept + SIMILARITY + p] = dot * inverse * w.key_inverses[h * p_ + p]
+
     best = 0
+    fill(work.soft, at + stride - 16, 16, np.float32(-1e30))
     for p in range(p_):
+        z = strength * work.kept[kept + SIMILARITY + p]
         if sizes.attention == GUMBEL and work.gumbel.size:
-            work.soft[at + p] += work.gumbel[at + p]
-        if work.soft[at + p] > work.soft[at + best]:
+            z += work.gumbel[(row * sizes.heads + h) * p_ + p]
+        work.soft[at + p] = z
+        if z > work.soft[at + best]:
             best = p
-    top = work.soft[at + best]
-    temperature = scales.temperature if sizes.attention == GUMBEL else 1.0
-    whole = 0.0
-    for p in range(p_):
-        work.soft[at + p] = math.exp(float(work.soft[at + p] - top) / temperature)
-        whole += work.soft[at + p]
-    for p in range(p_):
-        work.soft[at + p] /= whole
-        work.mix[at + p] = work.soft[at + p]
-        if sizes.attention == GUMBEL:
-            work.mix[at + p] = 1.0 if p == best else 0.0
+    top = splat(work.soft[at + best])
+    sharpness = splat(np.float32(1.0 / scales.temperature if sizes.attention == GUMBEL else 1.0))
+    sums = splat(np.float32(0.0))
+    for i in range(at, at + stride, 16):
+        e = exp((load(work.soft, i) - top) * sharpness)
+        sums = sums + e
+        store(work.soft, i, e)
+    share = splat(np.float32(1.0) / total(sums))
+    for i in range(at, at + stride, 16):
+        store(work.soft, i, load(work.soft, i) * share)
+        store(work.mix, i, load(work.soft, i))
+    if sizes.attention == GUMBEL:
+        fill(work.mix, at, stride, np.float32(0.0))
+        work.mix[at + best] = 1
 
 
-@njit(nogil=True)
-def cosine(sizes, w, work, h, p, query):
-    """D(q, k_p) of Eq. 3, and 1/|q|."""
-    dot, qq, kk = 0.0, 0.0, 0.0
-    key = (h * sizes.programs + p) * sizes.keys
-    for k in range(sizes.keys):
-        q = float(work.raw[query + k])
-        if sizes.bounded:
-            q = math.tanh(q)
-        v = float(w.keys[key + k])
-        dot += q * v
-        qq += q * q
-        kk += v * v
-    inverse = 1.0 / math.sqrt(qq + EPSILON)
-    return np.float32(dot * inverse / math.sqrt(kk + EPSILON)), inverse
-
-
-@njit(nogil=True)
+@kernel
 def forward(sizes, scales, table, w, work, first, count):
     """ξ of every head for the `count` samples whose rows begin at `first`, from h_t in `after`."""
     q_, d = sizes.raw, sizes.size_p + sizes.reads_p
@@ -81,12 +89,12 @@ def forward(sizes, scales, table, w, work, first, count):
     for row in range(first, first + count):
         for h in range(sizes.heads):
             attend(sizes, scales, w, work, h, row, row * q_ + table[h, QUERY])
-            mix = (row * sizes.heads + h) * sizes.programs
+            mix = (row * sizes.heads + h) * padded(sizes.programs)
             source, target, width = row * q_ + table[h, RAW], row * sizes.interface + table[h, XI], table[h, LENGTH_P]
             for i in range(0, width, 16):
-                x = splat(work.mix[mix]) * load(work.raw, source + i)
+                x = spread(work.mix, mix) * load(work.raw, source + i)
                 for p in range(1, sizes.programs):
-                    x = fma(splat(work.mix[mix + p]), load(work.raw, source + p * width + i), x)
+                    x = fma(spread(work.mix, mix + p), load(work.raw, source + p * width + i), x)
                 store(work.interface, target + i, x)
             if sizes.interface_norm:
                 xi, length = table[h, XI], table[h, LENGTH]
@@ -98,7 +106,7 @@ def forward(sizes, scales, table, w, work, first, count):
                     store(work.interface, target + i, fma(load(work.interface_hats, target + i), weight, bias))
 
 
-@njit(nogil=True)
+@kernel
 def attend_back(sizes, scales, w, g, work, h, row, query):
     """From dw^p (in `d_mix`) to the query's and the keys' gradients.
 
@@ -106,46 +114,40 @@ def attend_back(sizes, scales, w, g, work, h, row, query):
     z_p = s D_p   ds = Σ dz_p D_p,  dD_p = s dz_p         D = q·k / (|q| |k|)
     dq = Σ dD_p (k_p/(|q||k_p|) − D_p q/|q|²)             and the same for k_p with q and k_p exchanged
     """
-    p_, k_ = sizes.programs, sizes.keys
-    at = (row * sizes.heads + h) * p_
-    inner = 0.0
+    p_, k_, stride = sizes.programs, sizes.keys, padded(sizes.programs)
+    at, kept = (row * sizes.heads + h) * stride, (row * sizes.heads + h) * (SIMILARITY + p_)
+    inner = np.float32(0.0)
     for p in range(p_):
         inner += work.soft[at + p] * work.d_mix[p]
-    sharpness = 1.0 / scales.temperature if sizes.attention == GUMBEL else 1.0
-    raw = work.raw[query + k_]
-    strength = float(scales.strength) * float(softplus_scalar(raw))
-    d_strength = 0.0
+    sharpness = np.float32(1.0 / scales.temperature if sizes.attention == GUMBEL else 1.0)
+    strength, q_inverse = work.kept[kept + STRENGTH], work.kept[kept + QUERY_INVERSE]
     for k in range(k_):
+        q = work.raw[query + k]
+        work.query[k] = np.float32(math.tanh(q)) if sizes.bounded else q
         work.d_raw[query + k] = 0
+    d_strength = np.float32(0.0)
     for p in range(p_):
         dz = work.soft[at + p] * (work.d_mix[p] - inner) * sharpness
-        if sizes.attention == DIRECT:
-            q = float(work.raw[query + p])
-            if sizes.bounded:
-                q = math.tanh(q)
-            d_strength += dz * q
-            work.d_raw[query + p] = dz * strength
-            continue
-        similarity, q_inverse = cosine(sizes, w, work, h, p, query)
+        similarity = work.kept[kept + SIMILARITY + p]
         d_strength += dz * similarity
-        ds = dz * strength
-        key, kk = (h * p_ + p) * k_, EPSILON
+        d = dz * strength
+        if sizes.attention == DIRECT:
+            work.d_raw[query + p] = d
+            continue
+        key, k_inverse = (h * p_ + p) * k_, w.key_inverses[h * p_ + p]
+        across = d * q_inverse * k_inverse
+        along_q, along_k = d * similarity * q_inverse * q_inverse, d * similarity * k_inverse * k_inverse
         for k in range(k_):
-            kk += float(w.keys[key + k]) ** 2
-        k_inverse = 1.0 / math.sqrt(kk)
-        for k in range(k_):
-            q, v = float(work.raw[query + k]), float(w.keys[key + k])
-            if sizes.bounded:
-                q = math.tanh(q)
-            work.d_raw[query + k] += ds * (v * q_inverse * k_inverse - similarity * q * q_inverse * q_inverse)
-            g.keys[key + k] += ds * (q * q_inverse * k_inverse - similarity * v * k_inverse * k_inverse)
+            q, v = work.query[k], w.keys[key + k]
+            work.d_raw[query + k] += across * v - along_q * q
+            g.keys[key + k] += across * q - along_k * v
     if sizes.bounded:
         for k in range(k_):
-            work.d_raw[query + k] *= 1.0 - math.tanh(float(work.raw[query + k])) ** 2
-    work.d_raw[query + k_] = d_strength * float(scales.strength) * float(sigmoid_scalar(raw))
+            work.d_raw[query + k] *= np.float32(1.0) - work.query[k] * work.query[k]
+    work.d_raw[query + k_] = d_strength * work.kept[kept + SLOPE]
 
 
-@njit(nogil=True)
+@kernel
 def backward(sizes, scales, table, w, g, work, first, count):
     """From dξ (in `d_interface`, by sample) to the programs' gradients, and on to dh, which is added to `d_state`.
 
@@ -164,10 +166,10 @@ def backward(sizes, scales, table, w, g, work, first, count):
                     g.interface_norm, xi, g.interface_norm, sizes.interface + xi,
                     work.head_masks[xi:], table[h, LENGTH], width,
                 )  # fmt: skip
-            mix = (row * sizes.heads + h) * sizes.programs
+            mix = (row * sizes.heads + h) * padded(sizes.programs)
             for p in range(sizes.programs):
                 target = row * q_ + table[h, RAW] + p * width
-                share, sums = splat(work.mix[mix + p]), splat(np.float32(0.0))
+                share, sums = spread(work.mix, mix + p), splat(np.float32(0.0))
                 for i in range(0, width, 16):
                     dx = load(work.d_interface, source + i)
                     sums = fma(dx, load(work.raw, target + i), sums)
@@ -181,7 +183,7 @@ def backward(sizes, scales, table, w, g, work, first, count):
     multiply(work.d_raw, first * q_, q_, w.raw_back, 0, sizes.size_p, work.d_state, 0, d, count, q_, sizes.size_p)
 
 
-@njit(nogil=True)
+@kernel
 def gradients(sizes, g, work, rows):
     """The programs' gradients from all rows at once: dV = Σ cᵀ dξ_p, and the bias row's Σ dξ_p."""
     q_, d = sizes.raw, sizes.size_p + sizes.reads_p

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from nsm.fused import controller, ntm, programs
+from nsm.fused import controller, dnc, lrua, ntm, programs
 from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply
 from nsm.fused.cache import compiled
 from nsm.fused.lanes import flush_denormals, restore_denormals
@@ -39,9 +39,15 @@ class Work(NamedTuple):
     raw: np.ndarray
     """(rows, Q)"""
     mix: np.ndarray
-    """(rows, heads, P): w^p"""
+    """(rows, heads, P padded): w^p"""
     soft: np.ndarray
-    """(rows, heads, P): the softmax behind w^p"""
+    """(rows, heads, P padded): the softmax behind w^p"""
+    kept: np.ndarray
+    """(rows, heads, 3 + P): strength, its slope, 1/|q|, similarities"""
+    query: np.ndarray
+    """(K)"""
+    scratch: np.ndarray
+    """(32)"""
     interface: np.ndarray
     """(rows, X)"""
     outputs: np.ndarray
@@ -92,7 +98,7 @@ def memory_backward(
     """One sample's step back."""
 
 
-KERNELS: dict[type, Any] = {ntm.NTMWork: ntm}
+KERNELS: dict[type, Any] = {ntm.NTMWork: ntm, lrua.LRUAWork: lrua, dnc.DNCWork: dnc}
 
 
 @overload(memory_start)

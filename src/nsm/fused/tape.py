@@ -1,24 +1,25 @@
 """What the tapes share: lines of slots along the lanes, and content addressing of several heads at once.
 
 A tape is stored as (M, N): the slots lie along the lanes, so that every operation on an address is a run of lanes. Each
-kernel's work has the sizes `slots`, `slots_p`, `width` and the buffers `mask`, `memory`, `inverse`; those that address by
-`content` also have `similarity`, `d_memory` and `scratch`.
+kernel's work has the sizes `slots`, `slots_p`, `width` and the buffers `mask`, `memory`, `inverse`; those that address
+by `content` also have `similarity`, `d_memory` and `scratch`.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from numba import njit
 
 from nsm.fused.algebra import accumulate, dots, fill, multiply
+from nsm.fused.cache import kernel
 from nsm.fused.functions import exp
-from nsm.fused.lanes import fma, largest, load, maximum, root, splat, store, total
+from nsm.fused.lanes import fma, largest, load, maximum, root, splat, spread, store, total
 from nsm.similarity import EPSILON
 
 
-@njit(nogil=True)
+@kernel
 def norms(m, version):
     """1/√(Σ_m M(i)² + ε) of every slot of a version of the tape."""
     start = version * m.width * m.slots_p
@@ -30,7 +31,7 @@ def norms(m, version):
         store(m.inverse, version * m.slots_p + i, splat(np.float32(1.0)) / root(squares))
 
 
-@njit(nogil=True)
+@kernel
 def softmax(z, z0, mask, out, o0, n_p):
     """softmax of the unmasked numbers; the masked ones become 0."""
     top = splat(np.float32(-1e30))
@@ -48,7 +49,7 @@ def softmax(z, z0, mask, out, o0, n_p):
         store(out, o0 + i, load(out, o0 + i) * share)
 
 
-@njit(nogil=True)
+@kernel
 def gather(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, height, inner):
     """C[i, k] += Σ_j A[i, j] W[k, j]: what `rows` lines of weights over slots gather from a tape of `height` rows.
 
@@ -101,31 +102,109 @@ def gather(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, height, inner):
         i += 1
 
 
-@njit(nogil=True)
+@kernel
+def key_inverse(xi, x, width):
+    """1/√(Σ k² + ε) of a key at xi[x …]."""
+    sums, whole = splat(np.float32(0.0)), width // 16 * 16
+    for k in range(x, x + whole, 16):
+        v = load(xi, k)
+        sums = fma(v, v, sums)
+    squares = float(total(sums)) + EPSILON
+    for k in range(x + whole, x + width):
+        squares += float(xi[k]) ** 2
+    return np.float32(1.0 / math.sqrt(squares))
+
+
+@kernel
+def compare(m, version, xi, x, line):
+    """k·M(i) of every slot for a key at xi[x …], to similarity[line …].
+
+    Every slot's sum runs in the same order, whichever block of lanes it falls into: what is equal stays equal to the
+    last bit, so that ties between slots, such as all blank ones, are decided by position and not by rounding.
+    """
+    n_p, width, i = m.slots_p, m.width, 0
+    zero = splat(np.float32(0.0))
+    while i < n_p:
+        x0, x1, x2, x3 = zero, zero, zero, zero
+        p = version * width * n_p + i
+        if i + 64 <= n_p:
+            for k in range(x, x + width):
+                key = spread(xi, k)
+                x0, x1 = fma(key, load(m.memory, p), x0), fma(key, load(m.memory, p + 16), x1)
+                x2, x3 = fma(key, load(m.memory, p + 32), x2), fma(key, load(m.memory, p + 48), x3)
+                p += n_p
+            store(m.similarity, line + i, x0), store(m.similarity, line + i + 16, x1)
+            store(m.similarity, line + i + 32, x2), store(m.similarity, line + i + 48, x3)
+            i += 64
+        else:
+            for k in range(x, x + width):
+                x0 = fma(spread(xi, k), load(m.memory, p), x0)
+                p += n_p
+            store(m.similarity, line + i, x0)
+            i += 16
+
+
+@kernel
 def content(m, version, xi, x, stride, heads, acts, a, line, out, o):
     """w_h = softmax(β_h D(k_h, M)) for `heads` heads, their keys at xi[x + h·stride …], their strengths at acts[a …].
 
     Leaves 1/|k_h| in acts[a + heads …]; D from similarity[line] and w from out[o] on, a line of slots for each head.
     """
-    n_p, width = m.slots_p, m.width
-    fill(m.similarity, line, heads * n_p, np.float32(0.0))
-    multiply(
-        xi, x, stride, m.memory, version * width * n_p, n_p, m.similarity, line, n_p, heads, width, n_p
-    )  # fmt: skip
+    n_p, width, fours = m.slots_p, m.width, heads // 4 * 4
+    # Rows by fours keep to one order of additions as well; `multiply` alone would not for what is left of them.
+    fill(m.similarity, line, fours * n_p, np.float32(0.0))
+    multiply(xi, x, stride, m.memory, version * width * n_p, n_p, m.similarity, line, n_p, fours, width, n_p)
+    for h in range(fours, heads):
+        compare(m, version, xi, x + h * stride, line + h * n_p)
     for h in range(heads):
-        squares, key = float(EPSILON), x + h * stride
-        for k in range(width):
-            squares += float(xi[key + k]) ** 2
-        inverse = np.float32(1.0 / math.sqrt(squares))
+        inverse = key_inverse(xi, x + h * stride, width)
         acts[a + heads + h] = inverse
         for i in range(0, n_p, 16):
             d = load(m.similarity, line + h * n_p + i) * splat(inverse) * load(m.inverse, version * n_p + i)
             store(m.similarity, line + h * n_p + i, d)
-            store(out, o + h * n_p + i, d * splat(acts[a + h]))
+            store(out, o + h * n_p + i, d * spread(acts, a + h))
         softmax(out, o + h * n_p, m.mask, out, o + h * n_p, n_p)
 
 
-@njit(nogil=True)
+@kernel
+def deposit(m, tape, mine, xi, x, stride, heads, lines):
+    """dM += Σ_h u_h k_h − M p, with u_h and then p in scratch[lines …]. Four heads take four rows of a tape at once."""
+    n_p, width, pull = m.slots_p, m.width, lines + heads * m.slots_p
+    l1, l2, l3 = lines + n_p, lines + 2 * n_p, lines + 3 * n_p
+    k = 0
+    while heads == 4 and k + 4 <= width:
+        x0, x1, x2, x3 = x + k, x + k + stride, x + k + 2 * stride, x + k + 3 * stride
+        a0, a1, a2, a3 = spread(xi, x0), spread(xi, x1), spread(xi, x2), spread(xi, x3)
+        b0, b1, b2, b3 = spread(xi, x0 + 1), spread(xi, x1 + 1), spread(xi, x2 + 1), spread(xi, x3 + 1)
+        c0, c1, c2, c3 = spread(xi, x0 + 2), spread(xi, x1 + 2), spread(xi, x2 + 2), spread(xi, x3 + 2)
+        d0, d1, d2, d3 = spread(xi, x0 + 3), spread(xi, x1 + 3), spread(xi, x2 + 3), spread(xi, x3 + 3)
+        for i in range(0, n_p, 16):
+            u0, u1 = load(m.scratch, lines + i), load(m.scratch, l1 + i)
+            u2, u3 = load(m.scratch, l2 + i), load(m.scratch, l3 + i)
+            p, source, target = -load(m.scratch, pull + i), tape + k * n_p + i, mine + k * n_p + i
+            d = fma(p, load(m.memory, source), load(m.d_memory, target))
+            store(m.d_memory, target, fma(a0, u0, fma(a1, u1, fma(a2, u2, fma(a3, u3, d)))))
+            source, target = source + n_p, target + n_p
+            d = fma(p, load(m.memory, source), load(m.d_memory, target))
+            store(m.d_memory, target, fma(b0, u0, fma(b1, u1, fma(b2, u2, fma(b3, u3, d)))))
+            source, target = source + n_p, target + n_p
+            d = fma(p, load(m.memory, source), load(m.d_memory, target))
+            store(m.d_memory, target, fma(c0, u0, fma(c1, u1, fma(c2, u2, fma(c3, u3, d)))))
+            source, target = source + n_p, target + n_p
+            d = fma(p, load(m.memory, source), load(m.d_memory, target))
+            store(m.d_memory, target, fma(d0, u0, fma(d1, u1, fma(d2, u2, fma(d3, u3, d)))))
+        k += 4
+    while k < width:
+        for i in range(0, n_p, 16):
+            source, target = tape + k * n_p + i, mine + k * n_p + i
+            d = fma(-load(m.scratch, pull + i), load(m.memory, source), load(m.d_memory, target))
+            for h in range(heads):
+                d = fma(spread(xi, x + h * stride + k), load(m.scratch, lines + h * n_p + i), d)
+            store(m.d_memory, target, d)
+        k += 1
+
+
+@kernel
 def content_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_xi, dx, ds):
     """From dw (scratch[dw …]) of addresses that `content` made to their keys, their strengths and the tape.
 
@@ -161,15 +240,29 @@ def content_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, 
             d_xi[dx + h * stride + k] -= xi[x + h * stride + k] * lost
     tape, mine = version * width * n_p, b * width * n_p
     gather(m.scratch, dw, n_p, m.memory, tape, n_p, d_xi, dx, stride, heads, width, n_p)
-    accumulate(xi, x, stride, m.scratch, dw, n_p, m.d_memory, mine, n_p, heads, width, n_p)
-    for k in range(width):
-        for i in range(0, n_p, 16):
-            place = k * n_p + i
-            d = fma(-load(m.memory, tape + place), load(m.scratch, pull + i), load(m.d_memory, mine + place))
-            store(m.d_memory, mine + place, d)
+    deposit(m, tape, mine, xi, x, stride, heads, dw)
 
 
-def transpose_in(target: np.ndarray, memory: np.ndarray, n: int) -> None:
-    """Tapes (B, N, M) into (B, M, N padded), zeros into the padding."""
-    target[:, :, :n] = memory.transpose(0, 2, 1)
-    target[:, :, n:] = 0
+@kernel
+def read_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_read, reads, d_xi, dx, ds):
+    """From dr (d_read[reads …], M per head) of what addresses by `content` read, and dw of the addresses themselves.
+
+    r = Σ_i w(i) M(i)        dw(i) += dr·M(i),  dM(i) += w(i) dr      then as in `content_back`
+    """
+    n_p, width, mine = m.slots_p, m.width, b * m.width * m.slots_p
+    multiply(d_read, reads, width, m.memory, version * width * n_p, n_p, m.scratch, dw, n_p, heads, width, n_p)
+    accumulate(d_read, reads, width, w, w0, n_p, m.d_memory, mine, n_p, heads, width, n_p)
+    content_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_xi, dx, ds)
+
+
+def versions(array: np.ndarray, height: int, work: Any) -> np.ndarray:
+    """A flat buffer as (versions, height, N padded)."""
+    count = array.size // (height * work.slots_p)
+    return array[: count * height * work.slots_p].reshape(count, height, work.slots_p)
+
+
+def place(target: np.ndarray, values: np.ndarray) -> None:
+    """Values (…, N) into padded lines, zeros into the padding."""
+    slots = values.shape[-1]
+    target[..., :slots] = values
+    target[..., slots:] = 0

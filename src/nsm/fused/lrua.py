@@ -1,0 +1,297 @@
+"""The LRUA memory as a kernel, one sample and step at a time; see nsm.memories.lrua."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nsm.fused.algebra import accumulate, copy, fill, multiply
+from nsm.fused.buffers import Buffers
+from nsm.fused.cache import kernel
+from nsm.fused.functions import sigmoid
+from nsm.fused.lanes import fma, load, splat, spread, store, total
+from nsm.fused.layout import LENGTH_P, XI, padded
+from nsm.fused.tape import content, gather, norms, place, read_back, versions
+from nsm.memories.lrua import LRUAMemory, LRUAState
+
+
+class LRUAWork(NamedTuple):
+    """Sizes and buffers of an LRUA tape for a chunk, R read and W write heads. Versions: B initial ones, one per row.
+
+    What is kept of a row's interface: strengths (1) and 1/|k| of the reads, gates of the writes, the emptied slot.
+    """
+
+    batch: int
+    slots: int
+    slots_p: int
+    width: int
+    reads: int
+    writes: int
+    least: int
+    """how many slots count as least used, N at most"""
+    write_first: int
+    kept: int
+    decay: float
+    mask: np.ndarray
+    """(N padded): 1 on slots, 0 on padding"""
+    memory: np.ndarray
+    """(B + rows, M, N padded)"""
+    inverse: np.ndarray
+    """(B + rows, N padded): 1/|M(i)|"""
+    usage: np.ndarray
+    """(B + rows, N padded): w_u"""
+    address: np.ndarray
+    """(B + rows, R, N padded): w_r"""
+    written: np.ndarray
+    """(rows, W, N padded): w_w"""
+    away: np.ndarray
+    """(rows, N padded): what a gate decides on, the mean of w_r before less the least used slots"""
+    similarity: np.ndarray
+    """(rows, R, N padded): D"""
+    acts: np.ndarray
+    """(rows, kept)"""
+    d_memory: np.ndarray
+    """(B, M, N padded): the gradient handed from step to step"""
+    d_usage: np.ndarray
+    """(B, N padded)"""
+    d_address: np.ndarray
+    """(B, R, N padded)"""
+    scratch: np.ndarray
+    """(R + W + 2, N padded), and no less than 2·least + N padded"""
+
+
+@kernel
+def start(m):
+    """What depends on the initial state alone."""
+    for b in range(m.batch):
+        norms(m, b)
+
+
+@kernel
+def least_used(m, usage, hot):
+    """The `least` least used slots of usage[usage …], equals by position: 1 there in scratch[hot …]; returns the first.
+
+    The slots found so far stand in order in scratch, values, then positions: one that comes later has to be smaller
+    than the last of them to get in, and stays behind its equals.
+    """
+    count, held = m.least, 0
+    fill(m.scratch, hot, m.slots_p, np.float32(0.0))
+    for i in range(m.slots):
+        u = m.usage[usage + i]
+        if held == count and not u < m.scratch[count - 1]:
+            continue
+        place = held if held < count else count - 1
+        held = min(held + 1, count)
+        while place > 0 and u < m.scratch[place - 1]:
+            m.scratch[place] = m.scratch[place - 1]
+            m.scratch[count + place] = m.scratch[count + place - 1]
+            place -= 1
+        m.scratch[place], m.scratch[count + place] = u, np.float32(i)
+    first = int(m.scratch[count])
+    for j in range(count):
+        m.scratch[hot + int(m.scratch[count + j])] = np.float32(1.0)
+    return first
+
+
+@kernel
+def forward(m, sizes, table, b, row, previous, xi, after, reads):
+    """One step of one sample: all write heads at once, all read heads before or after. Reads go to `after`."""
+    n_p, width, tape = m.slots_p, m.width, m.width * m.slots_p
+    before, now = b if previous < 0 else m.batch + previous, m.batch + row
+    x, stride = row * sizes.interface + table[0, XI], table[0, LENGTH_P]
+    add, add_stride = row * sizes.interface + table[m.reads, XI], table[m.reads, LENGTH_P]
+    acts, written = row * m.kept, row * m.writes * n_p
+    gates = acts + 2 * m.reads
+
+    # w_w = g mean_r(w_r) + (1 − g) hot = hot + g away, of the step before.
+    hot = 2 * m.least
+    emptied = least_used(m, before * n_p, hot)
+    share = splat(np.float32(1.0) / np.float32(m.reads))
+    for i in range(0, n_p, 16):
+        mean = splat(np.float32(0.0))
+        for r in range(m.reads):
+            mean = mean + load(m.address, (before * m.reads + r) * n_p + i)
+        store(m.away, row * n_p + i, mean * share - load(m.scratch, hot + i))
+    for h in range(m.writes):
+        store(m.acts, gates + h, sigmoid(load(xi, add + h * add_stride + width)))
+        g = spread(m.acts, gates + h)
+        for i in range(0, n_p, 16):
+            store(m.written, written + h * n_p + i, fma(g, load(m.away, row * n_p + i), load(m.scratch, hot + i)))
+    # Last, as a vector of gates also writes what comes after.
+    m.acts[gates + m.writes] = np.float32(emptied)
+
+    # M = M' without the emptied slot + Σ_h w_h a_h. Row by row: the new version is most often not in the cache, and
+    # likes to be written in order.
+    fill(m.scratch, 0, n_p, np.float32(1.0))
+    m.scratch[emptied] = np.float32(0.0)
+    for k in range(width):
+        a = spread(xi, add + k)
+        for i in range(0, n_p, 16):
+            kept = load(m.memory, before * tape + k * n_p + i) * load(m.scratch, i)
+            store(m.memory, now * tape + k * n_p + i, fma(load(m.written, written + i), a, kept))
+    if m.writes > 1:
+        others = add + add_stride, add_stride, m.written, written + n_p, n_p
+        accumulate(xi, *others, m.memory, now * tape, n_p, m.writes - 1, width, n_p)
+    norms(m, now)
+
+    seen, lines, line = now if m.write_first else before, now * m.reads * n_p, row * m.reads * n_p
+    for r in range(m.reads):
+        m.acts[acts + r] = np.float32(1.0)
+    content(m, seen, xi, x, stride, m.reads, m.acts, acts, line, m.address, lines)
+    for k in range(m.reads * width):
+        after[reads + k] = np.float32(0.0)
+    gather(m.address, lines, n_p, m.memory, seen * tape, n_p, after, reads, width, m.reads, width, n_p)
+
+    for i in range(0, n_p, 16):
+        used = splat(np.float32(m.decay)) * load(m.usage, before * n_p + i)
+        for r in range(m.reads):
+            used = used + load(m.address, lines + r * n_p + i)
+        for h in range(m.writes):
+            used = used + load(m.written, written + h * n_p + i)
+        store(m.usage, now * n_p + i, used)
+
+
+@kernel
+def write_back(m, b, row, xi, add, stride, lines, d_xi, dx):
+    """From dM and du to the gates, what was added, and the addresses before; scratch[lines …] has room for W + 1.
+
+        M = M' keep + Σ_h w_h a_h       dw_h = du + Σ_m dM a_h,  da_h = Σ_i dM w_h,  dM' = dM keep
+        w_h = hot + g_h (mean − hot)    dg_h = Σ_i dw_h (mean − hot),  dmean = Σ_h g_h dw_h
+        mean = Σ_r w_r' / R             dw_r' = dmean / R
+
+    Which slots are the least used has no gradient.
+    """
+    n_p, width, mine = m.slots_p, m.width, b * m.width * m.slots_p
+    gates, written = row * m.kept + 2 * m.reads, row * m.writes * n_p
+    share, sums = splat(np.float32(1.0) / np.float32(m.reads)), lines + m.writes * n_p
+    for h in range(m.writes):
+        copy(m.d_usage, b * n_p, m.scratch, lines + h * n_p, n_p)
+    multiply(xi, add, stride, m.d_memory, mine, n_p, m.scratch, lines, n_p, m.writes, width, n_p)
+    gather(m.written, written, n_p, m.d_memory, mine, n_p, d_xi, dx, stride, m.writes, width, n_p)
+    emptied = int(m.acts[gates + m.writes])
+    for k in range(width):
+        m.d_memory[mine + k * n_p + emptied] = np.float32(0.0)
+
+    fill(m.scratch, sums, n_p, np.float32(0.0))
+    for h in range(m.writes):
+        g, d_gate = m.acts[gates + h], splat(np.float32(0.0))
+        for i in range(0, n_p, 16):
+            dw = load(m.scratch, lines + h * n_p + i)
+            d_gate = fma(dw, load(m.away, row * n_p + i), d_gate)
+            store(m.scratch, sums + i, fma(splat(g), dw, load(m.scratch, sums + i)))
+        d_xi[dx + h * stride + width] = total(d_gate) * g * (np.float32(1.0) - g)
+    for i in range(0, n_p, 16):
+        d = load(m.scratch, sums + i) * share
+        for r in range(m.reads):
+            store(m.d_address, (b * m.reads + r) * n_p + i, d)
+
+
+@kernel
+def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
+    """One step back. d_read[reads …] is dr; d_memory, d_usage and d_address carry on; dξ goes to d_xi by sample.
+
+    u = γ u' + Σ_r w_r + Σ_h w_h     dw_r += du,  dw_h += du,  du' = γ du
+    """
+    n_p = m.slots_p
+    before, now = b if previous < 0 else m.batch + previous, m.batch + row
+    x, stride = row * sizes.interface + table[0, XI], table[0, LENGTH_P]
+    add, add_stride = row * sizes.interface + table[m.reads, XI], table[m.reads, LENGTH_P]
+    dx, d_add = b * sizes.interface + table[0, XI], b * sizes.interface + table[m.reads, XI]
+    acts, line, lines = row * m.kept, row * m.reads * n_p, now * m.reads * n_p
+
+    # dw_r: what later steps want of w_r, through u too.
+    for r in range(m.reads):
+        for i in range(0, n_p, 16):
+            d = load(m.d_address, (b * m.reads + r) * n_p + i)
+            store(m.scratch, r * n_p + i, d + load(m.d_usage, b * n_p + i))
+    spare = (m.reads + 1) * n_p
+    if not m.write_first:
+        write_back(m, b, row, xi, add, add_stride, spare, d_xi, d_add)
+    read_back(
+        m, now if m.write_first else before, b, xi, x, stride, m.reads, m.acts, acts, line,
+        m.address, lines, 0, d_read, reads, d_xi, dx, -1,
+    )  # fmt: skip
+    if m.write_first:
+        write_back(m, b, row, xi, add, add_stride, spare, d_xi, d_add)
+    for i in range(0, n_p, 16):
+        store(m.d_usage, b * n_p + i, splat(np.float32(m.decay)) * load(m.d_usage, b * n_p + i))
+
+
+class LRUATape:
+    """The Python side of the kernel: buffers for a chunk, states in and out."""
+
+    def __init__(self, memory: LRUAMemory) -> None:
+        self.config, self.least = memory.config, memory.least_used
+
+    def work(self, buffers: Buffers, batch: int, rows: int, slots: int) -> LRUAWork:
+        n_p, m, reads, writes = padded(slots), self.config.width, self.config.read_heads, self.config.write_heads
+        least, count = min(self.least, slots), batch + rows
+        kept = 2 * reads + writes + 16
+        return LRUAWork(
+            batch,
+            slots,
+            n_p,
+            m,
+            reads,
+            writes,
+            least,
+            int(self.config.order == "write-first"),
+            kept,
+            self.config.decay,
+            buffers.mask(slots),
+            buffers.take("memory", count * m * n_p),
+            buffers.take("inverse", count * n_p),
+            buffers.take("usage", count * n_p),
+            buffers.take("address", count * reads * n_p),
+            buffers.take("written", rows * writes * n_p),
+            buffers.take("away", rows * n_p),
+            buffers.take("similarity", rows * reads * n_p),
+            buffers.take("acts", rows * kept),
+            buffers.take("d_memory", batch * m * n_p),
+            buffers.take("d_usage", batch * n_p),
+            buffers.take("d_address", batch * reads * n_p),
+            buffers.take("scratch", max((reads + writes + 2) * n_p, 2 * least + n_p)),
+        )
+
+    def load(self, work: LRUAWork, state: LRUAState) -> None:
+        """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
+        self._place((work.memory, work.usage, work.address), work, state)
+
+    def _place(self, arrays: tuple[np.ndarray, ...], work: LRUAWork, state: LRUAState) -> None:
+        memory, usage, address = arrays
+        place(versions(memory, work.width, work)[: work.batch], state.memory.transpose(0, 2, 1))
+        place(versions(usage, 1, work)[: work.batch], state.usage[:, None])
+        place(versions(address, work.reads, work)[: work.batch], state.read_addresses)
+
+    def _state(self, arrays: tuple[np.ndarray, ...], work: LRUAWork, which: Any) -> LRUAState:
+        memory, usage, address = arrays
+        return LRUAState(
+            np.ascontiguousarray(versions(memory, work.width, work)[which, :, : work.slots].transpose(0, 2, 1)),
+            versions(usage, 1, work)[which, 0, : work.slots].copy(),
+            versions(address, work.reads, work)[which, :, : work.slots].copy(),
+        )
+
+    def final(self, work: LRUAWork, last: np.ndarray) -> LRUAState:
+        """The state after each sample's `last` row."""
+        return self._state((work.memory, work.usage, work.address), work, work.batch + last)
+
+    def load_gradient(self, work: LRUAWork, d_final: LRUAState | None) -> None:
+        """The gradient of the final state, where the backward pass begins."""
+        arrays = (work.d_memory, work.d_usage, work.d_address)
+        if d_final is not None:
+            self._place(arrays, work, d_final)
+            return
+        for array in arrays:
+            array[:] = 0
+
+    def gradient(self, work: LRUAWork) -> LRUAState:
+        """The gradient of the initial state, where the backward pass ended."""
+        return self._state((work.d_memory, work.d_usage, work.d_address), work, slice(work.batch))
+
+    def trace(self, work: LRUAWork, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Per row: read addresses (R, N), write addresses (W, N), the tape (N, M)."""
+        after, n = slice(work.batch, work.batch + rows), work.slots
+        read = versions(work.address, work.reads, work)[after, :, :n]
+        write = versions(work.written, work.writes, work)[:rows, :, :n]
+        return read, write, versions(work.memory, work.width, work)[after, :, :n].transpose(0, 2, 1)

@@ -1,0 +1,47 @@
+"""What every test runs under: one thread, no chance in the property tests, and uninitialised memory that shows."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import settings
+
+from nsm import DNC, LRUA, MANN, NTM, NUTM, Controller, Interface
+
+torch.set_num_threads(1)
+# Under deterministic algorithms torch.empty is filled with NaN: a weight that nobody draws can't pass for a number.
+torch.use_deterministic_algorithms(True)
+
+settings.register_profile("deterministic", derandomize=True, database=None, deadline=None, max_examples=40)
+settings.load_profile("deterministic")
+
+MEMORIES = {
+    "ntm": NTM(slots=6, width=3),
+    "ntm-heads": NTM(slots=6, width=3, read_heads=2, write_heads=2, order="write-first", shift_range=2),
+    "lrua": LRUA(slots=6, width=3, read_heads=2),
+    "lrua-read-first": LRUA(slots=6, width=3, read_heads=2, write_heads=2, order="read-first"),
+    "dnc": DNC(slots=6, width=3, read_heads=2),
+    "dnc-links": DNC(slots=6, width=3, read_heads=2, links=True),
+}
+
+
+@pytest.fixture(params=MEMORIES)
+def memory(request):
+    """A small configuration of every data memory, on a tape whose slots differ."""
+    return replace(MEMORIES[request.param], initial_memory="random")
+
+
+@pytest.fixture(params=[MANN, NUTM], ids=lambda kind: kind.__name__)
+def machine(request, memory):
+    """A small machine of either kind over every memory: 3 inputs, 2 outputs, float64, weights that matter."""
+    generator = torch.Generator().manual_seed(0)
+    interface = Interface(gain=3, fan="head")
+    options = {"controller": Controller(size=5), "memory": memory, "interface": interface}
+    return request.param(3, 2, **options, backend="reference", generator=generator).double()
+
+
+@pytest.fixture
+def randn():
+    """Normal random numbers in float64, the same in every run."""
+    generator = torch.Generator().manual_seed(1234)
+    return lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)

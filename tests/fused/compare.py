@@ -1,0 +1,129 @@
+"""The kernels against the reference: outputs, final state, and the gradient of every input there is.
+
+The truth is the reference in float64. A float32 result may differ from it by 2e-5 of the largest entry of its tensor;
+where the reference itself, run in float32, is further off (sums that cancel, a norm over two units), the kernels may be
+a few times as far.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+
+import nsm
+from nsm import nested
+from nsm.fused.engine import Engine
+
+TOLERANCE = 2e-5
+TIMES = 4
+
+
+def leaves(tree: Any) -> list[Any]:
+    found: list[Any] = []
+    nested.apply(found.append, tree)
+    return found
+
+
+class Case:
+    """A machine with random inputs, states, noise and gradients to send back through it."""
+
+    def __init__(
+        self,
+        machine: nsm.Machine,
+        steps: int,
+        batch: int,
+        lengths: list[int] | None = None,
+        slots: int | None = None,
+        cell_noise: float = 0.0,
+        seed: int = 0,
+        fresh: bool = False,
+    ) -> None:
+        """`fresh` starts from the machine's own initial state; else it is one in the middle of things, without ties."""
+        generator = torch.Generator().manual_seed(seed)
+
+        def randn(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=generator)
+
+        self.machine, self.lengths = machine, lengths or [steps] * batch
+        self.x = randn(steps, batch, machine.config.input_size)
+        state = nested.apply(lambda t: t.detach().clone(), machine.initial_state(batch, slots))
+        if not fresh:
+            state = nested.apply(lambda t: t + 0.1 * torch.rand(t.shape, generator=generator), state)
+        self.state, self.noise = state, nsm.Noise()
+        if cell_noise or machine._noisy:
+            self.noise = machine.draw_noise(steps, batch, generator=generator, cell=cell_noise)
+        self.d_out = randn(steps, batch, machine.config.output_size)
+        self.d_final = nested.apply(lambda t: 0.3 * randn(*t.shape), state)
+
+    def reference(self, dtype: torch.dtype) -> dict[str, np.ndarray]:
+        """Everything by name, from the reference."""
+        machine = copy.deepcopy(self.machine).to(dtype)
+        machine.backend = "reference"
+        state = nested.apply(lambda t: t.to(dtype, copy=True).requires_grad_(), self.state)
+        x = self.x.to(dtype, copy=True).requires_grad_()
+        noise = nsm.Noise(*(None if n is None else n.to(dtype) for n in self.noise))
+        out, final = machine(x, state, lengths=self.lengths, noise=noise)
+        ends = zip(leaves(final), leaves(self.d_final), strict=True)
+        loss = (out * self.d_out).sum() + sum((leaf * d).sum() for leaf, d in ends)
+        names = [name for name, _ in machine.named_parameters()]
+        names += [f"initial {i}" for i in range(len(leaves(state)))] + ["x"]
+        inputs = [*machine.parameters(), *leaves(state), x]
+        gradients = torch.autograd.grad(loss, inputs, allow_unused=True)
+        found = {"out": out, **{f"final {i}": leaf for i, leaf in enumerate(leaves(final))}}
+        for name, value, gradient in zip(names, inputs, gradients, strict=True):
+            if not name.startswith("controller.initial."):  # reached through the initial state
+                found[name] = torch.zeros_like(value) if gradient is None else gradient
+        return {name: tensor.detach().numpy() for name, tensor in found.items()}
+
+    def fused(self, threads: int = 1, memory_limit: int | None = None) -> dict[str, np.ndarray]:
+        """Everything by name, from the kernels."""
+        engine = Engine(self.machine)
+        engine.threads = threads
+        if memory_limit is not None:
+            engine.memory_limit = memory_limit
+        flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.machine.parameters()]).numpy()
+        state = nested.apply(lambda t: np.ascontiguousarray(t.numpy()), self.state)
+        noise = nsm.Noise(*(None if n is None else n.numpy() for n in self.noise))
+        run = engine.run(flat, self.x.numpy(), self.lengths, state, noise, input_gradient=True)
+        found = {"out": run.outputs()}
+        found |= {f"final {i}": np.array(leaf) for i, leaf in enumerate(leaves(run.final()))}
+        gradient = np.zeros(engine.size, np.float32)
+        run.backward(self.d_out.numpy(), nested.apply(lambda t: t.numpy(), self.d_final), gradient)
+        start = 0
+        for name, parameter in self.machine.named_parameters():
+            if not name.startswith("controller.initial."):
+                found[name] = gradient[start : start + parameter.numel()].reshape(parameter.shape)
+            start += parameter.numel()
+        found |= {f"initial {i}": np.array(leaf) for i, leaf in enumerate(leaves(run.initial_gradient()))}
+        return {**found, "x": run.input_gradient()}
+
+
+def errors(found: dict[str, np.ndarray], exact: dict[str, np.ndarray]) -> dict[str, float]:
+    """The largest error of each tensor, as a share of its largest entry."""
+    assert found.keys() == exact.keys()
+    # A gradient that is zero but for rounding (the cosine of vectors of width 1) is measured against the others.
+    floor = 1e-4 * max(np.abs(truth).max() for truth in exact.values() if truth.size)
+    shares = {}
+    for name, truth in exact.items():
+        if not np.isfinite(found[name]).all():
+            shares[name] = np.inf
+        elif truth.size:
+            # A bias may cancel to nearly nothing over time: its layer's weight says what is large.
+            beside = exact.get(name.removesuffix("bias") + "weight", truth) if name.endswith("bias") else truth
+            scale = max(np.abs(truth).max(), np.abs(beside).max(), floor)
+            shares[name] = float(np.abs(found[name] - truth).max() / scale)
+    return shares
+
+
+def assert_equal(case: Case, **how: Any) -> None:
+    """The kernels are as exact as float32 allows."""
+    exact = case.reference(torch.float64)
+    ours = errors(case.fused(**how), exact)
+    far = {name: error for name, error in ours.items() if not error < TOLERANCE}
+    if far:
+        theirs = errors(case.reference(torch.float32), exact)
+        far = {name: (error, theirs[name]) for name, error in far.items() if not error < TIMES * theirs[name]}
+    assert not far, f"error of the kernels and of the reference in float32: {far}"

@@ -1,0 +1,386 @@
+"""A machine in a directory: back bit by bit, and one clear error for anything that isn't one."""
+
+import json
+from typing import NamedTuple
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.testing import assert_close
+
+from nsm import (
+    DNC,
+    MANN,
+    NTM,
+    NUTM,
+    Addresses,
+    Controller,
+    Head,
+    Interface,
+    Machine,
+    Memory,
+    Programs,
+)
+from nsm.controllers import NETWORKS
+from nsm.programs import ATTENTION
+
+EXACT = {"rtol": 0.0, "atol": 0.0}
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def same(first, second, dtype=torch.float32):
+    """Both machines say the same, bit by bit."""
+    for made in (first, second):
+        made.eval()
+        made.backend = "reference"
+    x = torch.randn(4, 2, first.config.input_size, generator=generator(), dtype=dtype)
+    assert_close(first(x, trace=True), second(x, trace=True), **EXACT)
+
+
+def files(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+# --- there and back ---------------------------------------------------------------------------------------------------
+
+
+def test_every_memory_and_model_comes_back_bit_by_bit(machine, tmp_path):
+    made = machine.float()
+    made.save_pretrained(tmp_path / "machine")
+    back = type(made).from_pretrained(tmp_path / "machine")
+    assert type(back) is type(made)
+    assert back.config == made.config
+    assert {name: tensor.numpy().tobytes() for name, tensor in back.state_dict().items()} == {
+        name: tensor.numpy().tobytes() for name, tensor in made.state_dict().items()
+    }
+    same(made, back)
+
+
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_every_controller_and_attention(kind, attention, tmp_path):
+    made = NUTM(
+        3,
+        2,
+        Programs(3, attention=attention, temperature=2, query_bias=False),
+        controller=Controller(kind, size=4, biases=1, layer_norm=kind == "lstm"),
+        memory=NTM(5, 3),
+        interface=Interface(norm=True),
+        preset="authors",
+        batch_first=True,
+    )
+    made.save_pretrained(tmp_path)
+    back = Machine.from_pretrained(tmp_path)
+    assert back.config == made.config
+    same(made, back)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_precision_of_a_machine_is_kept(dtype, tmp_path):
+    made = NUTM(3, 2, memory=NTM(5, 3)).to(dtype)
+    made.save_pretrained(tmp_path)
+    back = NUTM.from_pretrained(tmp_path)
+    assert {tensor.dtype for tensor in back.state_dict().values()} == {dtype}
+    same(made, back, dtype)
+
+
+def test_what_comes_back_can_be_trained_and_saved_again(tmp_path):
+    made = NUTM(3, 2, memory=NTM(5, 3))
+    made.save_pretrained(tmp_path / "first")
+    back = NUTM.from_pretrained(tmp_path / "first", backend="reference")
+    back(torch.ones(3, 2, 3))[0].sum().backward()
+    used = {name for name, parameter in back.named_parameters() if parameter.grad is not None}
+    assert used == {name for name, _ in made.named_parameters()}
+    back.save_pretrained(tmp_path / "second")
+    for name in files(tmp_path / "first"):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+def test_loading_leaves_the_global_random_numbers_alone(machine, tmp_path):
+    machine.save_pretrained(tmp_path)
+    before = torch.get_rng_state()
+    type(machine).from_pretrained(tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_saving_over_another_machine_replaces_it_and_leaves_no_stray_files(tmp_path):
+    MANN(3, 2, memory=DNC(5, 3)).save_pretrained(tmp_path)
+    made = NUTM(4, 1, memory=NTM(6, 2))
+    made.save_pretrained(str(tmp_path))
+    assert files(tmp_path) == ["config.json", "model.safetensors"]
+    same(made, NUTM.from_pretrained(str(tmp_path)))
+
+
+def test_saving_makes_the_directories_above(tmp_path):
+    MANN(3, 2, memory=NTM(5, 3)).save_pretrained(tmp_path / "a" / "b")
+    assert files(tmp_path / "a" / "b") == ["config.json", "model.safetensors"]
+
+
+def test_a_failed_save_leaves_the_old_machine_and_no_stray_files(tmp_path, monkeypatch):
+    made = MANN(3, 2, memory=NTM(5, 3))
+    made.save_pretrained(tmp_path)
+
+    def broken(source, target):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", broken)
+    with pytest.raises(OSError, match="disk full"):
+        MANN(3, 2, memory=NTM(5, 3)).save_pretrained(tmp_path)
+    monkeypatch.undo()
+    assert files(tmp_path) == ["config.json", "model.safetensors"]
+    same(made, MANN.from_pretrained(tmp_path))
+
+
+def test_the_directory_holds_data_only(tmp_path):
+    NUTM(3, 2, memory=NTM(5, 3)).save_pretrained(tmp_path)
+    assert files(tmp_path) == ["config.json", "model.safetensors"]
+    document = json.loads((tmp_path / "config.json").read_text())
+    assert document["machine"] == "NUTM"
+    assert document["config"]["memory"]["kind"] == "ntm"
+    # A pickle starts with its protocol byte, and torch.save's zip with PK.
+    assert (tmp_path / "model.safetensors").read_bytes()[8:9] == b"{"
+    assert set(load_file(tmp_path / "model.safetensors")) == set(NUTM(3, 2, memory=NTM(5, 3)).state_dict())
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    NUTM(3, 2, Programs(2), controller=Controller(size=4), memory=NTM(5, 3)).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def refuses(directory, match, kind=NUTM, **options):
+    with pytest.raises(ValueError, match=match):
+        kind.from_pretrained(directory, **options)
+
+
+def edit(directory, change):
+    """Change the configuration on disk."""
+    path = directory / "config.json"
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def edit_tensors(directory, change):
+    path = directory / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_missing_file(saved, name):
+    (saved / name).unlink()
+    refuses(saved, f"is not a saved machine: it has no {name}")
+
+
+def test_no_directory_at_all(tmp_path):
+    refuses(tmp_path / "nowhere", r"nowhere is not a saved machine: it has no config\.json")
+
+
+@pytest.mark.parametrize("kept", [0, 4, 8, 100, -1])
+def test_truncated_tensors(saved, kept):
+    path = saved / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:kept])
+    refuses(saved, r"model\.safetensors is damaged")
+
+
+def test_tensors_with_a_flipped_header(saved):
+    path = saved / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[8] ^= 0xFF
+    path.write_bytes(bytes(content))
+    refuses(saved, r"model\.safetensors is damaged")
+
+
+@pytest.mark.parametrize("content", [b"", b'{"format": "nsm-machine"', b"\xff\xfe\x00", b"{]"], ids=repr)
+def test_broken_json(saved, content):
+    (saved / "config.json").write_bytes(content)
+    refuses(saved, r"config\.json is damaged: not JSON")
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", "{}", '{"format": "other"}'])
+def test_json_of_something_else(saved, content):
+    (saved / "config.json").write_text(content)
+    refuses(saved, r"config\.json does not describe an nsm machine")
+
+
+@pytest.mark.parametrize("version", [2, 0, None, "1"])
+def test_another_version(saved, version):
+    edit(saved, lambda document: document.update(version=version))
+    refuses(saved, f"has format version {version!r}; this nsm reads version 1")
+
+
+DAMAGES = {
+    "unknown field": (
+        lambda c: c.update(inputsize=3),
+        r"a field of config must be .* was 'inputsize'; did you mean 'input_size'\?",
+    ),
+    "unknown nested field": (
+        lambda c: c["memory"].update(slot=3),
+        r"a field of config\.memory .* was 'slot'; did you mean 'slots'\?",
+    ),
+    "missing field": (lambda c: c["controller"].pop("gain"), r"config\.controller\.gain is missing"),
+    "missing part": (lambda c: c.pop("interface"), r"config\.interface is missing"),
+    "text for a number": (lambda c: c["memory"].update(slots="5"), r"config\.memory\.slots must be int, was '5'"),
+    "fraction for an integer": (lambda c: c.update(input_size=3.5), r"config\.input_size must be int, was 3\.5"),
+    "truth for an integer": (lambda c: c.update(input_size=True), r"config\.input_size must be int, was True"),
+    "number for a truth": (lambda c: c.update(batch_first=1), r"config\.batch_first must be bool, was 1"),
+    "null": (lambda c: c.update(output_size=None), r"config\.output_size must be int, was None"),
+    "list for a part": (lambda c: c.update(controller=[]), r"config\.controller must be an object, was \[\]"),
+    "unknown memory": (
+        lambda c: c["memory"].update(kind="nmt"),
+        r"config\.memory\.kind must be one of .* was 'nmt'; did you mean 'ntm'\?",
+    ),
+    "memory without a kind": (lambda c: c["memory"].pop("kind"), r"config\.memory\.kind must be one of"),
+    "unknown controller": (
+        lambda c: c["controller"].update(kind="lsm"),
+        r"controller must be .* was 'lsm'; did you mean 'lstm'\?",
+    ),
+    "out of range": (lambda c: c["programs"].update(count=0), r"programs must be an integer of at least 1, was 0"),
+    "not a number": (
+        lambda c: c["controller"].update(gain=float("nan")),
+        r"gain must be a finite number above 0, was nan",
+    ),
+    "no configuration": (lambda c: c.clear(), r"config\.input_size is missing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_configuration(saved, damage):
+    change, match = DAMAGES[damage]
+    edit(saved, lambda document: change(document["config"]))
+    refuses(saved, r"config\.json is damaged: .*" + match)
+
+
+def test_no_configuration_at_all(saved):
+    edit(saved, lambda document: document.pop("config"))
+    refuses(saved, r"config\.json is damaged: config must be an object, was None")
+
+
+def test_an_integer_where_a_number_is_due_is_fine(saved):
+    edit(saved, lambda document: document["config"]["controller"].update(gain=5))
+    assert NUTM.from_pretrained(saved).config.controller.gain == 5.0
+
+
+@pytest.mark.parametrize("size", [10**12, 10**18, 10**30])
+def test_sizes_beyond_any_memory(saved, size):
+    edit(saved, lambda document: document["config"]["memory"].update(slots=size))
+    refuses(saved, r"initial_memory must have shape|can't be loaded")
+
+
+def test_a_tensor_of_another_shape(saved):
+    edit_tensors(saved, lambda tensors: tensors.update({"output.bias": torch.zeros(3)}))
+    refuses(saved, r"output\.bias must have shape \(2,\), was \(3,\)")
+
+
+def test_a_configuration_of_another_size(saved):
+    edit(saved, lambda document: document["config"]["controller"].update(size=5))
+    refuses(saved, r"must have shape \(20, 6\), was \(16, 6\)")
+
+
+def test_a_missing_tensor(saved):
+    edit_tensors(saved, lambda tensors: tensors.pop("output.bias"))
+    refuses(saved, r"lacks tensor 'output\.bias'")
+
+
+def test_an_extra_tensor(saved):
+    edit_tensors(saved, lambda tensors: tensors.update(extra=torch.zeros(1)))
+    refuses(saved, r"has an unknown tensor 'extra'")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32])
+def test_a_tensor_of_another_type(saved, dtype):
+    edit_tensors(saved, lambda tensors: tensors.update({"output.bias": torch.zeros(2, dtype=dtype)}))
+    refuses(saved, rf"of one floating-point type, were .*{dtype}")
+
+
+def test_whole_numbers_for_all_tensors(saved):
+    edit_tensors(saved, lambda tensors: tensors.update({name: value.int() for name, value in tensors.items()}))
+    refuses(saved, r"of one floating-point type, were torch\.int32")
+
+
+# --- the wrong kind ---------------------------------------------------------------------------------------------------
+
+
+def test_a_nutm_opened_as_a_mann_and_the_other_way_round(saved, tmp_path):
+    refuses(saved, "holds a machine of kind 'NUTM', not a MANN", kind=MANN)
+    MANN(3, 2, memory=NTM(5, 3)).save_pretrained(tmp_path / "plain")
+    refuses(tmp_path / "plain", "holds a machine of kind 'MANN', not a NUTM")
+
+
+@pytest.mark.parametrize("name", [None, "Transformer", 3])
+def test_a_machine_of_an_unknown_kind(saved, name):
+    edit(saved, lambda document: document.update(machine=name))
+    refuses(saved, f"holds a machine of kind '{name}', not a NUTM")
+
+
+def test_a_kind_that_its_configuration_belies(saved):
+    edit(saved, lambda document: document.update(machine="MANN"))
+    refuses(saved, "is damaged: a MANN with programs", kind=MANN)
+    edit(saved, lambda document: (document.update(machine="NUTM"), document["config"].update(programs=None)))
+    refuses(saved, "is damaged: a NUTM with programs None")
+
+
+# --- a memory of one's own --------------------------------------------------------------------------------------------
+
+
+class RegisterState(NamedTuple):
+    memory: torch.Tensor
+
+
+class Register(Memory):
+    """One slot that is overwritten with what its single head puts out, scaled by a weight of its own."""
+
+    def __init__(self, width=3):
+        super().__init__()
+        self.slots = 1
+        self.read_size = width
+        self.heads = (Head("set", "write", width),)
+        self.scale = nn.Parameter(torch.randn(width))
+
+    def initial_state(self, batch, slots=None):
+        return RegisterState(self.scale.new_zeros(batch, 1, self.read_size))
+
+    def forward(self, interfaces, state):
+        everywhere = self.scale.new_ones(len(interfaces[0]), 1, 1)
+        written = (interfaces[0] * self.scale).unsqueeze(1)
+        return state.memory.flatten(1), RegisterState(written), Addresses(everywhere, everywhere)
+
+
+@pytest.mark.parametrize("kind", [MANN, NUTM])
+def test_a_memory_of_ones_own_is_handed_in_again(kind, tmp_path):
+    made = kind(3, 2, memory=Register(), controller=Controller(size=4))
+    made.save_pretrained(tmp_path)
+    back = kind.from_pretrained(tmp_path, memory=Register())
+    same(made, back)
+    assert torch.equal(back.memory.scale, made.memory.scale)
+
+
+def test_a_memory_of_ones_own_that_is_not_handed_in(tmp_path):
+    MANN(3, 2, memory=Register()).save_pretrained(tmp_path)
+    refuses(tmp_path, r"needs its own memory module, memory=…", kind=MANN)
+
+
+def test_a_memory_handed_in_where_there_is_one(saved):
+    refuses(saved, "has a memory of its own already", memory=Register())
+
+
+def test_a_refused_memory_is_not_touched(tmp_path):
+    made = MANN(3, 2, memory=Register(), controller=Controller(size=4)).double()
+    made.save_pretrained(tmp_path)
+    edit_tensors(tmp_path, lambda tensors: tensors.pop("output.bias"))
+    mine = Register()
+    before = mine.scale.detach().clone()
+    refuses(tmp_path, r"lacks tensor 'output\.bias'", kind=MANN, memory=mine)
+    assert torch.equal(mine.scale, before)
+    assert mine.scale.dtype == torch.float32
+    other = Register(width=4)
+    refuses(tmp_path, "must have shape|lacks tensor", kind=MANN, memory=other)
