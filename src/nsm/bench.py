@@ -20,6 +20,7 @@ import torch
 from nsm import nested
 from nsm.experiments.machines import SYNTHETIC, few_shot, question_answering
 from nsm.fused.engine import Engine
+from nsm.fused.layout import Array
 from nsm.machine import Machine, MachineConfig, Noise
 from nsm.memories import DNC, LRUA, NTM
 from nsm.tasks import Batch, Copy, Task
@@ -82,12 +83,12 @@ def random_batch(shape: Shape, seed: int = 0) -> Batch:
 
 
 def gradient_error(config: MachineConfig, batch: Batch, task: Task) -> float:
-    """The kernels' worst error in outputs and gradients against the reference in float64, by each tensor's largest entry."""
+    """The kernels' worst error against the reference in float64, as a share of each tensor's largest entry."""
     machine = Machine.from_config(config, generator=torch.Generator().manual_seed(0))
     engine, exact = Engine(machine), copy.deepcopy(machine).double()
     exact.backend = "reference"
     logits, _ = exact(torch.from_numpy(batch.inputs).double(), lengths=batch.lengths.tolist())
-    task.loss(logits, batch._replace(targets=batch.targets.astype(np.float64))).backward()  # type: ignore[arg-type]
+    task.loss(logits, batch._replace(targets=batch.targets.astype(np.float64))).backward()
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in machine.parameters()]).numpy()
     initial = machine.initial_state(batch.mask.shape[1])
     state = nested.apply(lambda tensor: np.ascontiguousarray(tensor.detach().numpy()), initial)
@@ -105,7 +106,7 @@ def gradient_error(config: MachineConfig, batch: Batch, task: Task) -> float:
     return worst
 
 
-def _relative(found: np.ndarray, exact: np.ndarray) -> float:
+def _relative(found: Array, exact: Array) -> float:
     return float(np.abs(found - exact).max() / max(np.abs(exact).max(), 1e-30))
 
 

@@ -104,8 +104,6 @@ class Case:
 def errors(found: dict[str, np.ndarray], exact: dict[str, np.ndarray]) -> dict[str, float]:
     """The largest error of each tensor, as a share of its largest entry."""
     assert found.keys() == exact.keys()
-    # A gradient that is zero but for rounding (the cosine of vectors of width 1) is measured against the others.
-    floor = 1e-4 * max(np.abs(truth).max() for truth in exact.values() if truth.size)
     shares = {}
     for name, truth in exact.items():
         if not np.isfinite(found[name]).all():
@@ -113,7 +111,7 @@ def errors(found: dict[str, np.ndarray], exact: dict[str, np.ndarray]) -> dict[s
         elif truth.size:
             # A bias may cancel to nearly nothing over time: its layer's weight says what is large.
             beside = exact.get(name.removesuffix("bias") + "weight", truth) if name.endswith("bias") else truth
-            scale = max(np.abs(truth).max(), np.abs(beside).max(), floor)
+            scale = max(np.abs(truth).max(), np.abs(beside).max(), 1e-12)
             shares[name] = float(np.abs(found[name] - truth).max() / scale)
     return shares
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsm.fused.layout import Sizes, Weights, aligned, padded, weights
+from nsm.fused.layout import Array, Sizes, Weights, aligned, padded, weights
 
 
 class Buffers:
@@ -14,11 +14,11 @@ class Buffers:
     """Set by tests to NaN: what is handed out is filled with it, so that a cell nobody wrote shows."""
 
     def __init__(self) -> None:
-        self._arrays: dict[str, np.ndarray] = {}
-        self._masks: dict[int, np.ndarray] = {}
+        self._arrays: dict[str, Array] = {}
+        self._masks: dict[int, Array] = {}
         self._gradients: Weights | None = None
 
-    def take(self, name: str, size: int) -> np.ndarray:
+    def take(self, name: str, size: int) -> Array:
         """An array of at least `size` numbers, with room for a whole vector after the last."""
         array = self._arrays.get(name)
         if array is None or array.size < size + 16:
@@ -27,7 +27,7 @@ class Buffers:
             array.fill(self.fill_value)
         return array
 
-    def zeros(self, name: str, size: int) -> np.ndarray:
+    def zeros(self, name: str, size: int) -> Array:
         """An array of at least `size` numbers that was all zeros when it was made, for padding that is only read."""
         array = self._arrays.get(name)
         if array is None or array.size < size + 16:
@@ -40,7 +40,7 @@ class Buffers:
             self._gradients = weights(sizes)
         return self._gradients
 
-    def mask(self, width: int) -> np.ndarray:
+    def mask(self, width: int) -> Array:
         """1 for the first `width` numbers, 0 up to the next multiple of 16."""
         if width not in self._masks:
             self._masks[width] = (np.arange(padded(width)) < width).astype(np.float32)
@@ -57,7 +57,7 @@ class Tally(Buffers):
 
     asked = 0
 
-    def take(self, name: str, size: int) -> np.ndarray:
+    def take(self, name: str, size: int) -> Array:
         self.asked += 4 * size
         return np.zeros(0, np.float32)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import binding as llvm
 from numba import njit
 
 import nsm.memories.dnc
@@ -24,20 +25,29 @@ import nsm.memories.ntm
 import nsm.similarity
 
 logger = logging.getLogger("nsm")
+_OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
+
+
+def _sources() -> list[Path]:
+    """All files that go into a kernel: the kernels, and the modules of the reference whose constants they take."""
+    reference = (nsm.similarity, nsm.memories.ntm, nsm.memories.dnc)
+    return [*sorted(Path(__file__).parent.glob("*.py")), *(Path(module.__file__ or "") for module in reference)]
+
+
+def key(sources: list[Path]) -> str:
+    """A name for what these sources, this Numba and this processor compile to."""
+    digest = hashlib.sha256(f"{numba.__version__} {llvm.get_host_cpu_name()}".encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @cache
 def directory() -> Path:
     """Where compiled kernels lie: NSM_CACHE, or the user's cache directory, or a temporary one."""
-    sources = [*sorted(Path(__file__).parent.glob("*.py"))]
-    # Constants of the reference are compiled into the kernels.
-    sources += [Path(module.__file__ or "") for module in (nsm.similarity, nsm.memories.ntm, nsm.memories.dnc)]
-    digest = hashlib.sha256(numba.__version__.encode())
-    for source in sources:
-        digest.update(source.read_bytes())
     base = os.environ.get("NSM_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsm"
     for root in (Path(base), Path(tempfile.gettempdir()) / f"nsm-{os.getuid()}"):
-        path = root / "kernels" / digest.hexdigest()[:16]
+        path = root / "kernels" / key(_sources())
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -53,17 +63,17 @@ def kernel(function: Callable[..., Any]) -> Any:
     Buffers are owned by Python and outlive every call, so Numba need not count references to them, which in functions
     this small costs more than the arithmetic.
     """
-    return njit(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return njit(**_OPTIONS, **{"no_cpython_wrapper": True})(function)
 
 
 def compiled(function: Callable[..., Any]) -> Any:
     """An entry point of the kernels: compiled on its first call, loaded from the cache ever after."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(directory())
+    settings: Any = numba.config
+    before, settings.CACHE_DIR = settings.CACHE_DIR, str(directory())
     try:
-        return njit(nogil=True, _nrt=False, no_cfunc_wrapper=True, cache=True)(function)
+        return njit(**_OPTIONS, cache=True)(function)
     finally:
-        numba.config.CACHE_DIR = before
+        settings.CACHE_DIR = before
 
 
 @contextmanager

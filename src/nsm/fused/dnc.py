@@ -11,7 +11,7 @@ from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, softplus
 from nsm.fused.lanes import choose_smaller, fma, load, root, splat, spread, store, total
-from nsm.fused.layout import XI, padded
+from nsm.fused.layout import XI, Array, padded
 from nsm.fused.tape import content, content_back, gather, norms, place, read_back, versions
 from nsm.memories.dnc import USAGE_EPSILON, DNCMemory, DNCState
 from nsm.similarity import EPSILON
@@ -33,33 +33,33 @@ class DNCWork(NamedTuple):
     strengths: int
     writing: int
     kept: int
-    mask: np.ndarray
+    mask: Array
     """(N padded): 1 on slots, 0 on padding"""
-    memory: np.ndarray
+    memory: Array
     """(B + rows, M, N padded)"""
-    inverse: np.ndarray
+    inverse: Array
     """(B + rows, N padded): 1/|M(i)|"""
-    usage: np.ndarray
+    usage: Array
     """(B + rows, N padded)"""
-    address: np.ndarray
+    address: Array
     """(B + rows, R + 1, N padded): the reads', then the write's"""
-    similarity: np.ndarray
+    similarity: Array
     """(rows, R + 1, N padded): D"""
-    content: np.ndarray
+    content: Array
     """(rows, N padded): the write's w^c"""
-    order: np.ndarray
+    order: Array
     """(rows, N padded) integers: φ, the slots from least to most used"""
-    product: np.ndarray
+    product: Array
     """(rows, N padded): per slot the product of the usages of all that are used less"""
-    acts: np.ndarray
+    acts: Array
     """(rows, kept)"""
-    d_memory: np.ndarray
+    d_memory: Array
     """(B, M, N padded): the gradient handed from step to step"""
-    d_usage: np.ndarray
+    d_usage: Array
     """(B, N padded)"""
-    d_address: np.ndarray
+    d_address: Array
     """(B, R + 1, N padded)"""
-    scratch: np.ndarray
+    scratch: Array
     """(R + 4, N padded)"""
 
 
@@ -348,7 +348,7 @@ class DNCTape:
         """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
         self._place((work.memory, work.usage, work.address), work, state)
 
-    def _place(self, arrays: tuple[np.ndarray, ...], work: DNCWork, state: DNCState) -> None:
+    def _place(self, arrays: tuple[Array, ...], work: DNCWork, state: DNCState) -> None:
         memory, usage, address = arrays
         place(versions(memory, work.width, work)[: work.batch], state.memory.transpose(0, 2, 1))
         place(versions(usage, 1, work)[: work.batch], state.usage[:, None])
@@ -356,7 +356,7 @@ class DNCTape:
         place(lines[:, :-1], state.read_addresses)
         place(lines[:, -1:], state.write_address)
 
-    def _state(self, arrays: tuple[np.ndarray, ...], work: DNCWork, which: Any) -> DNCState:
+    def _state(self, arrays: tuple[Array, ...], work: DNCWork, which: Any) -> DNCState:
         memory, usage, address = arrays
         lines = versions(address, work.reads + 1, work)[which, :, : work.slots]
         return DNCState(
@@ -368,7 +368,7 @@ class DNCTape:
             np.zeros((work.batch, 0, 0), np.float32),
         )
 
-    def final(self, work: DNCWork, last: np.ndarray) -> DNCState:
+    def final(self, work: DNCWork, last: Array) -> DNCState:
         """The state after each sample's `last` row."""
         return self._state((work.memory, work.usage, work.address), work, work.batch + last)
 
@@ -385,7 +385,7 @@ class DNCTape:
         """The gradient of the initial state, where the backward pass ended."""
         return self._state((work.d_memory, work.d_usage, work.d_address), work, slice(work.batch))
 
-    def trace(self, work: DNCWork, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def trace(self, work: DNCWork, rows: int) -> tuple[Array, Array, Array]:
         """Per row: read addresses (R, N), the write address (1, N), the tape (N, M)."""
         after, n = slice(work.batch, work.batch + rows), work.slots
         lines = versions(work.address, work.reads + 1, work)[after, :, :n]

@@ -15,7 +15,7 @@ from nsm.fused import layout, programs, recurrence
 from nsm.fused.buffers import Buffers, Tally
 from nsm.fused.cache import announced
 from nsm.fused.dnc import DNCTape
-from nsm.fused.layout import ATTENTION, HEAD_FIELDS, Scales, Sizes, padded
+from nsm.fused.layout import ATTENTION, HEAD_FIELDS, Array, Scales, Sizes, padded
 from nsm.fused.lrua import LRUATape
 from nsm.fused.ntm import NTMTape
 from nsm.fused.segments import Segments
@@ -31,8 +31,8 @@ class Arguments(NamedTuple):
 
     sizes: Sizes
     scales: Scales
-    table: np.ndarray
-    where: np.ndarray
+    table: Array
+    where: Array
 
 
 def describe(machine: Machine) -> Arguments:
@@ -77,7 +77,7 @@ def describe(machine: Machine) -> Arguments:
     return Arguments(sizes, scales, table, _positions(machine))
 
 
-def _positions(machine: Machine) -> np.ndarray:
+def _positions(machine: Machine) -> Array:
     """Where each parameter begins in the flat buffer, −1 for those a machine has not."""
     start, begins = 0, {}
     for name, parameter in machine.named_parameters():
@@ -103,17 +103,17 @@ def _positions(machine: Machine) -> np.ndarray:
 class Plan(NamedTuple):
     """A part of a batch that runs as one: samples sorted longest first, rows packed step by step."""
 
-    samples: np.ndarray
+    samples: Array
     """(B): which samples of the batch"""
-    first: np.ndarray
+    first: Array
     """(T + 1): where each step's rows begin"""
-    count: np.ndarray
+    counts: Array
     """(T): how many samples each step has"""
-    steps: np.ndarray
+    steps: Array
     """(rows): the step of each row"""
-    owners: np.ndarray
+    owners: Array
     """(rows): the sample of the batch of each row"""
-    last: np.ndarray
+    last: Array
     """(B): the last row of each sample"""
     rows: int
 
@@ -151,7 +151,7 @@ class Chunk(NamedTuple):
     buffers: Buffers
 
 
-def rows_of(array: np.ndarray, rows: int, width: int) -> np.ndarray:
+def rows_of(array: Array, rows: int, width: int) -> Array:
     """The first `rows` rows of a flat buffer, as a matrix."""
     return array[: rows * width].reshape(rows, width)
 
@@ -173,7 +173,7 @@ class Engine:
         self._free: list[Buffers] = []
         self._packed = 0
 
-    def pack(self, flat: np.ndarray) -> int:
+    def pack(self, flat: Array) -> int:
         """Take over the weights; returns a number by which to tell later whether they are still these."""
         a = self.arguments
         layout.pack(flat, a.where, a.table, a.sizes, self.weights)
@@ -182,8 +182,8 @@ class Engine:
 
     def run(
         self,
-        flat: np.ndarray,
-        x: np.ndarray,
+        flat: Array,
+        x: Array,
         lengths: Sequence[int],
         state: MachineState,
         noise: Noise,
@@ -211,8 +211,8 @@ class Engine:
 
     def stretch(
         self,
-        flat: np.ndarray,
-        x: np.ndarray,
+        flat: Array,
+        x: Array,
         lengths: list[int],
         state: MachineState,
         noise: Noise,
@@ -234,7 +234,10 @@ class Engine:
             list(_pool(self.threads).map(function, chunks))
 
     def _chunk(self, plan: Plan, state: MachineState, noise: Noise, input_gradient: bool) -> Chunk:
-        buffers = self._free.pop() if self._free else Buffers()
+        try:  # not a look first: another thread may take the last one in between
+            buffers = self._free.pop()
+        except IndexError:
+            buffers = Buffers()
         rows, batch = plan.rows, len(plan.samples)
         work = self._work(buffers, rows, batch, noise, input_gradient)
         return Chunk(plan, work, self.tape.work(buffers, batch, rows, state.memory.memory.shape[1]), buffers)
@@ -278,7 +281,7 @@ class Engine:
             d_mix=take("d_mix", s.programs),
         )
 
-    def _forward(self, chunk: Chunk, x: np.ndarray, state: MachineState, noise: Noise) -> None:
+    def _forward(self, chunk: Chunk, x: Array, state: MachineState, noise: Noise) -> None:
         a, plan, work = self.arguments, chunk.plan, chunk.work
         s, n, n_p, batch = a.sizes, a.sizes.size, a.sizes.size_p, len(plan.samples)
         layout.gather_rows(x, plan.steps, plan.owners, work.inputs, s.inputs_p)
@@ -296,7 +299,7 @@ class Engine:
             cells[:, n:] = 0
         before[:, n_p : n_p + s.reads] = state.read[plan.samples]
         self.tape.load(chunk.memory, type(state.memory)(*(field[plan.samples] for field in state.memory)))
-        recurrence.forward(s, a.scales, a.table, self.weights, work, chunk.memory, plan.first, plan.count)
+        recurrence.forward(s, a.scales, a.table, self.weights, work, chunk.memory, plan.first, plan.counts)
 
 
 @cache
@@ -307,16 +310,14 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 class Run:
     """A forward pass that was made: its outputs and final state, its trace, and the way back."""
 
-    def __init__(
-        self, engine: Engine, flat: np.ndarray, packed: int, chunks: list[Chunk], steps: int, batch: int
-    ) -> None:
+    def __init__(self, engine: Engine, flat: Array, packed: int, chunks: list[Chunk], steps: int, batch: int) -> None:
         self.engine, self.flat, self.packed = engine, flat, packed
         self.chunks, self.steps, self.batch = chunks, steps, batch
 
     def __del__(self) -> None:
         self.engine._free.extend(chunk.buffers for chunk in self.chunks)
 
-    def _gather(self, rows: Callable[[Chunk], np.ndarray]) -> np.ndarray:
+    def _gather(self, rows: Callable[[Chunk], Array]) -> Array:
         """Something of every row of all chunks as (T, B, …), zero where a sequence has ended."""
         parts = [rows(chunk) for chunk in self.chunks]
         out = np.zeros((self.steps, self.batch, *parts[0].shape[1:]), np.float32)
@@ -324,7 +325,7 @@ class Run:
             out[chunk.plan.steps, chunk.plan.owners] = part
         return out
 
-    def outputs(self) -> np.ndarray:
+    def outputs(self) -> Array:
         """(T, B, O)"""
         s = self.engine.arguments.sizes
         return self._gather(lambda chunk: rows_of(chunk.work.outputs, chunk.plan.rows, s.outputs_p)[:, : s.outputs])
@@ -349,7 +350,7 @@ class Run:
         order = np.argsort(np.concatenate([chunk.plan.samples for chunk in self.chunks]))
         return cast(MachineState, nested.apply(lambda *leaves: np.concatenate(leaves)[order], *parts))
 
-    def backward(self, d_outputs: np.ndarray, d_final: MachineState | None, gradient: np.ndarray) -> None:
+    def backward(self, d_outputs: Array, d_final: MachineState | None, gradient: Array) -> None:
         """From the gradients of outputs and final state to that of the parameters, which is added to `gradient`.
 
         Afterwards `initial_gradient` and `input_gradient` have those of the initial state and of the input.
@@ -367,7 +368,7 @@ class Run:
         for chunk in self.chunks:
             layout.unpack(found[id(chunk)], engine.weights, a.where, a.table, a.sizes, gradient)
 
-    def _backward(self, chunk: Chunk, d_outputs: np.ndarray, d_final: MachineState | None) -> layout.Weights:
+    def _backward(self, chunk: Chunk, d_outputs: Array, d_final: MachineState | None) -> layout.Weights:
         engine, a, plan, work = self.engine, self.engine.arguments, chunk.plan, chunk.work
         s, n, n_p, batch = a.sizes, a.sizes.size, a.sizes.size_p, len(plan.samples)
         layout.gather_rows(d_outputs, plan.steps, plan.owners, work.d_outputs, s.outputs_p)
@@ -382,10 +383,10 @@ class Run:
             d_memory = type(d_final.memory)(*(field[plan.samples] for field in d_final.memory))
         engine.tape.load_gradient(chunk.memory, d_memory)
         g = chunk.buffers.gradients(s)
-        recurrence.backward(s, a.scales, a.table, engine.weights, g, work, chunk.memory, plan.first, plan.count)
+        recurrence.backward(s, a.scales, a.table, engine.weights, g, work, chunk.memory, plan.first, plan.counts)
         return g
 
-    def start_gradient(self) -> dict[str, np.ndarray]:
+    def start_gradient(self) -> dict[str, Array]:
         """After `backward`: the gradient of the controller's learned initial state, summed over the samples."""
         s = self.engine.arguments.sizes
         if not s.lstm:
@@ -409,7 +410,7 @@ class Run:
             parts.append(MachineState(controller, memory, d_state[:, n_p : n_p + s.reads]))
         return self._merge(parts)
 
-    def input_gradient(self) -> np.ndarray:
+    def input_gradient(self) -> Array:
         """After `backward`: (T, B, I)."""
         s = self.engine.arguments.sizes
         return self._gather(lambda chunk: rows_of(chunk.work.d_inputs, chunk.plan.rows, s.inputs_p)[:, : s.inputs])
@@ -423,10 +424,9 @@ class Run:
         mix = self._gather(lambda chunk: rows_of(chunk.work.mix, chunk.plan.rows, heads * stride))
         mix = mix.reshape(*mix.shape[:2], heads, stride)[..., : s.programs]
         tapes = [self.engine.tape.trace(chunk.memory, chunk.plan.rows) for chunk in self.chunks]
-        read, write, memory = (
-            self._gather(lambda chunk, k=k: tapes[self.chunks.index(chunk)][k]) if k < 2 or with_memory else None
-            for k in range(3)
-        )
+        parts = [iter([tape[k] for tape in tapes]) for k in range(3)]
+        read, write = (self._gather(lambda _, part=part: next(part)) for part in parts[:2])  # type: ignore[misc]
+        memory = self._gather(lambda _: next(parts[2])) if with_memory else None
         return Trace(
             after[..., : s.size],
             tuple(interface[..., xi : xi + length] for _, _, xi, length, _ in table),

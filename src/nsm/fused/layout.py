@@ -11,7 +11,7 @@ long axis along the lanes, padded to 16, and both ways round: one for the forwar
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
@@ -20,6 +20,9 @@ from nsm.fused.algebra import fill
 from nsm.fused.cache import compiled, kernel
 from nsm.fused.lanes import load, store, transpose_block
 from nsm.similarity import EPSILON
+
+Array = Any
+"""A float32 array. Any, because states are the reference's named tuples, holding arrays in place of tensors."""
 
 STATIC, KEY_VALUE, DIRECT, UNIFORM, GUMBEL = range(5)
 ATTENTION = {None: STATIC, "key-value": KEY_VALUE, "direct": DIRECT, "uniform": UNIFORM, "gumbel": GUMBEL}
@@ -31,7 +34,7 @@ def padded(width: int) -> int:
     return (width + 15) // 16 * 16
 
 
-def aligned(size: int) -> np.ndarray:
+def aligned(size: int) -> Array:
     """Zeros whose first lies at a multiple of 64 bytes: a vector that straddles two cache lines costs two loads."""
     raw = np.zeros(4 * size + 64, np.uint8)
     offset = -raw.ctypes.data % 64
@@ -86,37 +89,37 @@ HEAD_FIELDS = 9
 class Weights(NamedTuple):
     """The weights as the kernels read them, and in the same layout their gradients as the kernels leave them."""
 
-    gates_x: np.ndarray
+    gates_x: Array
     """(I, J)"""
-    gates_s: np.ndarray
+    gates_s: Array
     """(D, J)"""
-    gates_bias: np.ndarray
+    gates_bias: Array
     """(J)"""
-    gates_x_back: np.ndarray
+    gates_x_back: Array
     """(J, I padded)"""
-    gates_s_back: np.ndarray
+    gates_s_back: Array
     """(J, D)"""
-    raw: np.ndarray
+    raw: Array
     """(n, Q)"""
-    raw_bias: np.ndarray
+    raw_bias: Array
     """(Q)"""
-    raw_back: np.ndarray
+    raw_back: Array
     """(Q, n padded)"""
-    keys: np.ndarray
+    keys: Array
     """(heads, P, K)"""
-    key_inverses: np.ndarray
+    key_inverses: Array
     """(heads, P): 1/|k_p|"""
-    out: np.ndarray
+    out: Array
     """(D, O padded)"""
-    out_bias: np.ndarray
+    out_bias: Array
     """(O padded)"""
-    out_back: np.ndarray
+    out_back: Array
     """(O padded, D)"""
-    gate_norm: np.ndarray
+    gate_norm: Array
     """(2, J): weight, bias"""
-    cell_norm: np.ndarray
+    cell_norm: Array
     """(2, n padded)"""
-    interface_norm: np.ndarray
+    interface_norm: Array
     """(2, X)"""
 
 

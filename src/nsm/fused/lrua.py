@@ -11,7 +11,7 @@ from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid
 from nsm.fused.lanes import fma, load, splat, spread, store, total
-from nsm.fused.layout import LENGTH_P, XI, padded
+from nsm.fused.layout import LENGTH_P, XI, Array, padded
 from nsm.fused.tape import content, gather, norms, place, read_back, versions
 from nsm.memories.lrua import LRUAMemory, LRUAState
 
@@ -33,31 +33,31 @@ class LRUAWork(NamedTuple):
     write_first: int
     kept: int
     decay: float
-    mask: np.ndarray
+    mask: Array
     """(N padded): 1 on slots, 0 on padding"""
-    memory: np.ndarray
+    memory: Array
     """(B + rows, M, N padded)"""
-    inverse: np.ndarray
+    inverse: Array
     """(B + rows, N padded): 1/|M(i)|"""
-    usage: np.ndarray
+    usage: Array
     """(B + rows, N padded): w_u"""
-    address: np.ndarray
+    address: Array
     """(B + rows, R, N padded): w_r"""
-    written: np.ndarray
+    written: Array
     """(rows, W, N padded): w_w"""
-    away: np.ndarray
+    away: Array
     """(rows, N padded): what a gate decides on, the mean of w_r before less the least used slots"""
-    similarity: np.ndarray
+    similarity: Array
     """(rows, R, N padded): D"""
-    acts: np.ndarray
+    acts: Array
     """(rows, kept)"""
-    d_memory: np.ndarray
+    d_memory: Array
     """(B, M, N padded): the gradient handed from step to step"""
-    d_usage: np.ndarray
+    d_usage: Array
     """(B, N padded)"""
-    d_address: np.ndarray
+    d_address: Array
     """(B, R, N padded)"""
-    scratch: np.ndarray
+    scratch: Array
     """(R + W + 2, N padded), and no less than 2·least + N padded"""
 
 
@@ -258,13 +258,13 @@ class LRUATape:
         """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
         self._place((work.memory, work.usage, work.address), work, state)
 
-    def _place(self, arrays: tuple[np.ndarray, ...], work: LRUAWork, state: LRUAState) -> None:
+    def _place(self, arrays: tuple[Array, ...], work: LRUAWork, state: LRUAState) -> None:
         memory, usage, address = arrays
         place(versions(memory, work.width, work)[: work.batch], state.memory.transpose(0, 2, 1))
         place(versions(usage, 1, work)[: work.batch], state.usage[:, None])
         place(versions(address, work.reads, work)[: work.batch], state.read_addresses)
 
-    def _state(self, arrays: tuple[np.ndarray, ...], work: LRUAWork, which: Any) -> LRUAState:
+    def _state(self, arrays: tuple[Array, ...], work: LRUAWork, which: Any) -> LRUAState:
         memory, usage, address = arrays
         return LRUAState(
             np.ascontiguousarray(versions(memory, work.width, work)[which, :, : work.slots].transpose(0, 2, 1)),
@@ -272,7 +272,7 @@ class LRUATape:
             versions(address, work.reads, work)[which, :, : work.slots].copy(),
         )
 
-    def final(self, work: LRUAWork, last: np.ndarray) -> LRUAState:
+    def final(self, work: LRUAWork, last: Array) -> LRUAState:
         """The state after each sample's `last` row."""
         return self._state((work.memory, work.usage, work.address), work, work.batch + last)
 
@@ -289,7 +289,7 @@ class LRUATape:
         """The gradient of the initial state, where the backward pass ended."""
         return self._state((work.d_memory, work.d_usage, work.d_address), work, slice(work.batch))
 
-    def trace(self, work: LRUAWork, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def trace(self, work: LRUAWork, rows: int) -> tuple[Array, Array, Array]:
         """Per row: read addresses (R, N), write addresses (W, N), the tape (N, M)."""
         after, n = slice(work.batch, work.batch + rows), work.slots
         read = versions(work.address, work.reads, work)[after, :, :n]

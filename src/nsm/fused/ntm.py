@@ -15,7 +15,7 @@ from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp, log, sigmoid, softplus
 from nsm.fused.lanes import fma, load, root, splat, spread, store, total
-from nsm.fused.layout import XI, padded
+from nsm.fused.layout import XI, Array, padded
 from nsm.fused.tape import norms, place, softmax
 from nsm.memories.ntm import TINY, NTMMemory, NTMState
 from nsm.similarity import EPSILON
@@ -35,31 +35,31 @@ class NTMWork(NamedTuple):
     writes: int
     shifts: int
     kept: int
-    heads: np.ndarray
+    heads: Array
     """(heads, 3): kind, number among its kind, writes before it"""
-    mask: np.ndarray
+    mask: Array
     """(N padded): 1 on slots, 0 on padding"""
-    memory: np.ndarray
+    memory: Array
     """(B + rows·writes, M, N padded)"""
-    inverse: np.ndarray
+    inverse: Array
     """(B + rows·writes, N padded): 1/|M(i)|"""
-    address: np.ndarray
+    address: Array
     """(B + rows, heads, N padded)"""
-    similarity: np.ndarray
+    similarity: Array
     """(rows, heads, N padded): D"""
-    content: np.ndarray
+    content: Array
     """(rows, heads, N padded): w^c"""
-    shifted: np.ndarray
+    shifted: Array
     """(rows, heads, N padded): w̃"""
-    acts: np.ndarray
+    acts: Array
     """(rows, heads, kept)"""
-    erase: np.ndarray
+    erase: Array
     """(rows, writes, M padded): the activated erase vectors"""
-    d_memory: np.ndarray
+    d_memory: Array
     """(B, M, N padded): the gradient handed from step to step"""
-    d_address: np.ndarray
+    d_address: Array
     """(B, heads, N padded)"""
-    scratch: np.ndarray
+    scratch: Array
     """(4, N padded + 2·(shifts + 16))"""
 
 
@@ -350,11 +350,11 @@ class NTMTape:
         for indices, addresses in zip(self.order, (state.read_addresses, state.write_addresses), strict=True):
             self._addresses(work.address, work)[:, indices, :n] = addresses
 
-    def _addresses(self, array: np.ndarray, work: NTMWork) -> np.ndarray:
+    def _addresses(self, array: Array, work: NTMWork) -> Array:
         heads = len(self.heads)
         return array[: work.batch * heads * work.slots_p].reshape(work.batch, heads, work.slots_p)
 
-    def final(self, work: NTMWork, last: np.ndarray) -> NTMState:
+    def final(self, work: NTMWork, last: Array) -> NTMState:
         """The state after each sample's `last` row."""
         n_p, heads = work.slots_p, len(self.heads)
         versions = work.batch + (last + 1) * work.writes - 1
@@ -386,7 +386,7 @@ class NTMTape:
         )
         return NTMState(np.ascontiguousarray(tapes.transpose(0, 2, 1)), read, write)
 
-    def trace(self, work: NTMWork, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def trace(self, work: NTMWork, rows: int) -> tuple[Array, Array, Array]:
         """Per row: read addresses (R, N), write addresses (W, N), the tape (N, M)."""
         heads, n, n_p = len(self.heads), work.slots, work.slots_p
         begin = work.batch * heads * n_p

@@ -16,70 +16,70 @@ from nsm.fused import controller, dnc, lrua, ntm, programs
 from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply
 from nsm.fused.cache import compiled
 from nsm.fused.lanes import flush_denormals, restore_denormals
-from nsm.fused.layout import clear
+from nsm.fused.layout import Array, clear
 
 
 class Work(NamedTuple):
     """Everything a chunk's forward pass leaves for its backward pass, and what the backward pass works on."""
 
-    noise: np.ndarray
+    noise: Array
     """(rows, n padded) noise on the cell, or empty"""
-    gumbel: np.ndarray
+    gumbel: Array
     """(rows, heads, P) Gumbel noise, or empty"""
-    inputs: np.ndarray
+    inputs: Array
     """(rows, I padded)"""
-    before: np.ndarray
+    before: Array
     """(rows, D): [h_{t−1} | r_{t−1}]"""
-    after: np.ndarray
+    after: Array
     """(rows, D): [h_t | r_t]"""
-    gates: np.ndarray
+    gates: Array
     """(rows, J)"""
-    cells: np.ndarray
+    cells: Array
     """(B + rows, n padded): the initial ones first"""
-    raw: np.ndarray
+    raw: Array
     """(rows, Q)"""
-    mix: np.ndarray
+    mix: Array
     """(rows, heads, P padded): w^p"""
-    soft: np.ndarray
+    soft: Array
     """(rows, heads, P padded): the softmax behind w^p"""
-    kept: np.ndarray
+    kept: Array
     """(rows, heads, 3 + P): strength, its slope, 1/|q|, similarities"""
-    query: np.ndarray
+    query: Array
     """(K)"""
-    scratch: np.ndarray
+    scratch: Array
     """(32)"""
-    interface: np.ndarray
+    interface: Array
     """(rows, X)"""
-    outputs: np.ndarray
+    outputs: Array
     """(rows, O padded)"""
-    mask: np.ndarray
+    mask: Array
     """(n padded): 1 on units, 0 on padding"""
-    head_masks: np.ndarray
+    head_masks: Array
     """(X)"""
-    hats: np.ndarray
-    cell_hats: np.ndarray
-    shown: np.ndarray
-    scales: np.ndarray
-    interface_hats: np.ndarray
-    interface_scales: np.ndarray
-    d_outputs: np.ndarray
+    hats: Array
+    cell_hats: Array
+    shown: Array
+    scales: Array
+    interface_hats: Array
+    interface_scales: Array
+    d_outputs: Array
     """(rows, O padded)"""
-    d_after: np.ndarray
+    d_after: Array
     """(rows, D): from the output layer"""
-    d_gates: np.ndarray
+    d_gates: Array
     """(rows, J)"""
-    d_raw: np.ndarray
+    d_raw: Array
     """(rows, Q)"""
-    d_inputs: np.ndarray
+    d_inputs: Array
     """(rows, I padded), or empty if nobody asks"""
-    d_state: np.ndarray
+    d_state: Array
     """(B, D): handed from step to step"""
-    d_cell: np.ndarray
+    d_cell: Array
     """(B, n padded)"""
-    d_shown: np.ndarray
-    d_interface: np.ndarray
+    d_shown: Array
+    d_interface: Array
     """(B, X)"""
-    d_mix: np.ndarray
+    d_mix: Array
 
 
 def memory_start(memory: Any) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nsm import nested
+from nsm.fused.layout import Array
 from nsm.machine import MachineState, Noise
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Stretch(NamedTuple):
 
     start: int
     stop: int
-    samples: np.ndarray
+    samples: Array
     lengths: list[int]
     state: MachineState
 
@@ -33,8 +34,8 @@ class Segments:
     def __init__(
         self,
         engine: Engine,
-        flat: np.ndarray,
-        x: np.ndarray,
+        flat: Array,
+        x: Array,
         lengths: list[int],
         state: MachineState,
         noise: Noise,
@@ -45,7 +46,7 @@ class Segments:
         self.wants_input = input_gradient
         self.stretches: list[Stretch] = []
         self._outputs = np.zeros((*x.shape[:2], engine.arguments.sizes.outputs), np.float32)
-        self._state = nested.apply(np.copy, state)
+        self._state: MachineState = nested.apply(np.copy, state)
         ends = np.array(lengths)
         for start in range(0, max(lengths), span):
             samples = np.flatnonzero(ends > start)
@@ -60,7 +61,7 @@ class Segments:
             )
 
     def _run(self, stretch: Stretch) -> Run:
-        def cut(array: np.ndarray | None) -> Any:
+        def cut(array: Array | None) -> Any:
             if array is None:
                 return None
             return np.ascontiguousarray(array[stretch.start : stretch.stop, stretch.samples])
@@ -68,13 +69,13 @@ class Segments:
         noise = Noise(*(cut(drawn) for drawn in self.noise))
         return self.engine.stretch(self.flat, cut(self.x), stretch.lengths, stretch.state, noise, self.wants_input)
 
-    def outputs(self) -> np.ndarray:
+    def outputs(self) -> Array:
         return self._outputs
 
     def final(self) -> MachineState:
         return self._state
 
-    def backward(self, d_outputs: np.ndarray, d_final: MachineState | None, gradient: np.ndarray) -> None:
+    def backward(self, d_outputs: Array, d_final: MachineState | None, gradient: Array) -> None:
         """The stretches in reverse, each run again and then back; see `Run.backward`."""
         start_from = nested.apply(np.zeros_like, self._state) if d_final is None else nested.apply(np.copy, d_final)
         self._d_state: MachineState = start_from
@@ -95,9 +96,9 @@ class Segments:
     def initial_gradient(self) -> MachineState:
         return self._d_state
 
-    def start_gradient(self) -> dict[str, np.ndarray]:
+    def start_gradient(self) -> dict[str, Array]:
         controller = self._d_state.controller
         return {name: getattr(controller, name).sum(0) for name in controller._fields}
 
-    def input_gradient(self) -> np.ndarray:
+    def input_gradient(self) -> Array:
         return self._d_inputs

@@ -16,6 +16,7 @@ from nsm.fused.algebra import accumulate, dots, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp
 from nsm.fused.lanes import fma, largest, load, maximum, root, splat, spread, store, total
+from nsm.fused.layout import Array
 from nsm.similarity import EPSILON
 
 
@@ -255,13 +256,13 @@ def read_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_r
     content_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_xi, dx, ds)
 
 
-def versions(array: np.ndarray, height: int, work: Any) -> np.ndarray:
+def versions(array: Array, height: int, work: Any) -> Array:
     """A flat buffer as (versions, height, N padded)."""
     count = array.size // (height * work.slots_p)
     return array[: count * height * work.slots_p].reshape(count, height, work.slots_p)
 
 
-def place(target: np.ndarray, values: np.ndarray) -> None:
+def place(target: Array, values: Array) -> None:
     """Values (…, N) into padded lines, zeros into the padding."""
     slots = values.shape[-1]
     target[..., :slots] = values
