@@ -21,20 +21,23 @@ Command = (
     | Annotated[commands.Train, tyro.conf.subcommand("train")]
     | Annotated[commands.Eval, tyro.conf.subcommand("eval")]
     | Annotated[commands.Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[commands.Bench, tyro.conf.subcommand("bench")]
 )
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; a user's mistake is one sentence and exit code 2."""
-    command = tyro.cli(Command, prog="nsm", description=__doc__, args=arguments)  # type: ignore[call-overload]
+    command = tyro.cli(Command, prog="nsm", description=__doc__, args=arguments)
     try:
         command.run()
     except UserError as error:
         _leave(MISTAKE, str(error))
     except (Diverged, RunsFailed, OSError) as error:
         _leave(FAILED, str(error))
-    except (Interrupted, KeyboardInterrupt):
+    except Interrupted:
         _leave(INTERRUPTED, "stopped; what was done is saved, and the same command goes on from there")
+    except KeyboardInterrupt:
+        _leave(130, "stopped")  # as a shell reports it
 
 
 def _leave(code: int, sentence: str) -> NoReturn:

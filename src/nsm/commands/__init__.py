@@ -1,8 +1,9 @@
 """One file per command of `nsm`."""
 
+from nsm.commands.bench import Bench
 from nsm.commands.demo import Demo
 from nsm.commands.eval import Eval
 from nsm.commands.reproduce import Reproduce
 from nsm.commands.train import Train
 
-__all__ = ["Demo", "Eval", "Reproduce", "Train"]
+__all__ = ["Bench", "Demo", "Eval", "Reproduce", "Train"]

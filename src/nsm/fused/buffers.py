@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from nsm.fused.layout import Array, Sizes, Weights, aligned, padded, weights
@@ -17,12 +20,25 @@ class Buffers:
         self._arrays: dict[str, Array] = {}
         self._masks: dict[int, Array] = {}
         self._gradients: Weights | None = None
+        self._made: dict[tuple[Any, ...], Any] = {}
+        self._grown = 0
+
+    def remembered(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What `make` made of these buffers the last time it was asked for `key`, unless one has grown since."""
+        if key not in self._made or self.fill_value is not None:
+            grown = self._grown
+            made = make()
+            if self._grown != grown or len(self._made) > 512:
+                self._made.clear()
+            self._made[key] = made
+        return self._made[key]
 
     def take(self, name: str, size: int) -> Array:
         """An array of at least `size` numbers, with room for a whole vector after the last."""
         array = self._arrays.get(name)
         if array is None or array.size < size + 16:
             array = self._arrays[name] = aligned(padded(size) * 5 // 4 + 16)
+            self._grown += 1
         if self.fill_value is not None:
             array.fill(self.fill_value)
         return array
@@ -32,6 +48,7 @@ class Buffers:
         array = self._arrays.get(name)
         if array is None or array.size < size + 16:
             array = self._arrays[name] = aligned(padded(size) + 16)
+            self._grown += 1
         return array
 
     def gradients(self, sizes: Sizes) -> Weights:

@@ -26,6 +26,7 @@ import nsm.similarity
 
 logger = logging.getLogger("nsm")
 _OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
+_INNER: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
 def _sources() -> list[Path]:
@@ -63,7 +64,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     Buffers are owned by Python and outlive every call, so Numba need not count references to them, which in functions
     this small costs more than the arithmetic.
     """
-    return njit(**_OPTIONS, **{"no_cpython_wrapper": True})(function)
+    return njit(**_INNER)(function)
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -76,11 +77,18 @@ def compiled(function: Callable[..., Any]) -> Any:
         settings.CACHE_DIR = before
 
 
+_announced: set[str] = set()
+
+
 @contextmanager
 def announced(name: str) -> Iterator[None]:
     """Around the first call of kernels: a line if they will have to be compiled."""
+    if name in _announced:
+        yield
+        return
     marker = directory() / f"{name}.compiled"
     if not marker.exists():
         logger.warning("nsm: compiling the fused kernels for %s, once; this takes about half a minute …", name)
     yield
     marker.touch()
+    _announced.add(name)

@@ -116,6 +116,12 @@ class Plan(NamedTuple):
     last: Array
     """(B): the last row of each sample"""
     rows: int
+    whole: bool
+    """whether the chunk is the batch, in its own order"""
+
+    def pick(self, tree: Any) -> Any:
+        """The chunk's samples of a named tuple of arrays."""
+        return tree if self.whole else type(tree)(*(leaf[self.samples] for leaf in tree))
 
 
 def chunk_size(batch: int) -> int:
@@ -138,7 +144,8 @@ def plans(lengths: tuple[int, ...]) -> tuple[Plan, ...]:
         rows = int(first[-1])
         owners = samples[np.arange(rows) - first[step]]
         last = first[ends[samples] - 1] + np.arange(len(samples))
-        found.append(Plan(samples, first, count, step, owners, last, rows))
+        whole = len(samples) == len(lengths) and bool((samples == np.arange(len(lengths))).all())
+        found.append(Plan(samples, first, count, step, owners, last, rows, whole))
     return tuple(found)
 
 
@@ -172,6 +179,7 @@ class Engine:
             self.head_masks[xi : xi + length] = 1
         self._free: list[Buffers] = []
         self._packed = 0
+        self._sizes: dict[tuple[Any, ...], int] = {}
 
     def pack(self, flat: Array) -> int:
         """Take over the weights; returns a number by which to tell later whether they are still these."""
@@ -203,11 +211,13 @@ class Engine:
 
     def _bytes(self, lengths: list[int], state: MachineState, noise: Noise, input_gradient: bool) -> int:
         """What the buffers of a pass come to, by asking for them without getting them."""
-        tally = Tally()
-        rows, slots = sum(lengths), state.memory.memory.shape[1]
-        self._work(tally, rows, len(lengths), noise, input_gradient)
-        self.tape.work(tally, len(lengths), rows, slots)
-        return tally.asked
+        slots, optional = state.memory.memory.shape[1], (noise.cell is None, noise.programs is None, input_gradient)
+        key = (sum(lengths), len(lengths), slots, optional)
+        if key not in self._sizes:
+            tally = Tally()
+            self._buffers(tally, *key)
+            self._sizes[key] = tally.asked
+        return self._sizes[key]
 
     def stretch(
         self,
@@ -238,16 +248,21 @@ class Engine:
             buffers = self._free.pop()
         except IndexError:
             buffers = Buffers()
-        rows, batch = plan.rows, len(plan.samples)
-        work = self._work(buffers, rows, batch, noise, input_gradient)
-        return Chunk(plan, work, self.tape.work(buffers, batch, rows, state.memory.memory.shape[1]), buffers)
+        optional = (noise.cell is None, noise.programs is None, input_gradient)
+        key = (plan.rows, len(plan.samples), state.memory.memory.shape[1], optional)
+        work, memory = buffers.remembered(key, lambda: self._buffers(buffers, *key))
+        return Chunk(plan, work, memory, buffers)
 
-    def _work(self, buffers: Buffers, rows: int, batch: int, noise: Noise, input_gradient: bool) -> recurrence.Work:
+    def _buffers(
+        self, buffers: Buffers, rows: int, batch: int, slots: int, optional: tuple[bool, bool, bool]
+    ) -> tuple[recurrence.Work, Any]:
+        """The work of a chunk and of its tape; `optional` says: no cell noise, no Gumbel noise, input gradient."""
         s, take = self.arguments.sizes, buffers.take
+        quiet, unrandom, input_gradient = optional
         d, mixes, normed, headed = s.row, s.heads * s.programs, s.controller_norm, s.interface_norm
-        return recurrence.Work(
-            noise=EMPTY if noise.cell is None else take("noise", rows * s.size_p),
-            gumbel=EMPTY if noise.programs is None else take("gumbel", rows * mixes),
+        work = recurrence.Work(
+            noise=EMPTY if quiet else take("noise", rows * s.size_p),
+            gumbel=EMPTY if unrandom else take("gumbel", rows * mixes),
             inputs=take("inputs", rows * s.inputs_p),
             before=take("before", rows * d),
             after=take("after", rows * d),
@@ -280,6 +295,7 @@ class Engine:
             d_interface=take("d_interface", batch * s.interface),
             d_mix=take("d_mix", s.programs),
         )
+        return work, self.tape.work(buffers, batch, rows, slots)
 
     def _forward(self, chunk: Chunk, x: Array, state: MachineState, noise: Noise) -> None:
         a, plan, work = self.arguments, chunk.plan, chunk.work
@@ -298,7 +314,7 @@ class Engine:
             cells[:, :n] = state.controller.cell[plan.samples]
             cells[:, n:] = 0
         before[:, n_p : n_p + s.reads] = state.read[plan.samples]
-        self.tape.load(chunk.memory, type(state.memory)(*(field[plan.samples] for field in state.memory)))
+        self.tape.load(chunk.memory, plan.pick(state.memory))
         recurrence.forward(s, a.scales, a.table, self.weights, work, chunk.memory, plan.first, plan.counts)
 
 
@@ -380,7 +396,7 @@ class Run:
                 d_state[:, :n] = d_final.controller.hidden[plan.samples]
                 d_cell[:, :n] = d_final.controller.cell[plan.samples]
             d_state[:, n_p : n_p + s.reads] = d_final.read[plan.samples]
-            d_memory = type(d_final.memory)(*(field[plan.samples] for field in d_final.memory))
+            d_memory = plan.pick(d_final.memory)
         engine.tape.load_gradient(chunk.memory, d_memory)
         g = chunk.buffers.gradients(s)
         recurrence.backward(s, a.scales, a.table, engine.weights, g, work, chunk.memory, plan.first, plan.counts)
