@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Annotated
 
 from rich.table import Table
 
 from nsm import bench
 from nsm.checks import UserError, at_least
-from nsm.commands.terminal import console
+from nsm.commands.terminal import console, option
 
 
 @dataclass(frozen=True)
 class Bench:
     """Compare the fused back end with the reference: equality first, then times, in one process.
 
-    Run it on a quiet machine. Example: nsm bench --only copy
+    Run it on a quiet machine.
+
+    Example: nsm bench --only copy
     """
 
-    only: str | None = None
+    only: Annotated[str | None, option("STR", "all")] = None
     """Only shapes whose name contains this."""
-    batch: int | None = None
+    batch: Annotated[int | None, option("INT", "all")] = None
     """Only this batch size."""
-    threads: int | None = None
-    """Threads for both back ends; if not given 1 at batch 1 and 2 above."""
+    threads: Annotated[int | None, option("INT", "1 at batch 1, 2 above")] = None
+    """Threads for both back ends."""
     seconds: float = 2.0
     """How long each back end is timed per shape."""
     growth: bool = True

@@ -23,10 +23,13 @@ ITERATIONS = 8_000
 class Demo:
     """Train a neural universal Turing machine to copy, then test it at six times the length it was trained on.
 
-    A minute or two. Example: nsm demo
+    A minute or two.
+
+    Example: nsm demo
     """
 
     seed: int = 0
+    """Of the weights and of the sequences."""
     out: Path = Path("runs/demo")
     """The run's directory; a demo that was stopped goes on there."""
 
@@ -34,6 +37,7 @@ class Demo:
         torch.set_num_threads(1)
         say = console().print
         config = recipe("copy", "nutm", iterations=ITERATIONS, seed=at_least("seed", self.seed, 0))
+        RunDirectory(self.out).check(config)
         machine = config.machine
         assert machine.memory is not None
         assert machine.programs is not None

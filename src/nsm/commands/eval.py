@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import tyro
 
 from nsm.checks import UserError, at_least, choose
-from nsm.commands.terminal import console
+from nsm.commands.terminal import console, option
 from nsm.machine import BACKENDS
-from nsm.tasks import Continual, with_ranges
+from nsm.tasks import Continual, Sequencing, Task, with_ranges
 from nsm.training.evaluation import evaluate
 from nsm.training.loop import task_pair
 from nsm.training.run import RunDirectory
+
+Range = Annotated[str | None, option("N|LOW-HIGH", "the test's")]
 
 
 @dataclass(frozen=True)
@@ -26,22 +29,28 @@ class Eval:
     Example: nsm eval runs/copy --length 240 --slots 512
     """
 
-    directory: tyro.conf.Positional[Path]
+    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run's directory."""
     which: str = "best"
     """best (lowest held-out loss) or last."""
     sequences: int = 1_000
     """How many test sequences."""
-    seed: int | None = None
-    """Of the sequences; the run's own if not given."""
-    length: str | None = None
-    repeats: str | None = None
-    items: str | None = None
-    sorted_items: str | None = None
-    slots: int | None = None
-    """Size of the tape, if not the machine's own."""
+    seed: Annotated[int | None, option("INT", "the run's")] = None
+    """Of the sequences."""
+    length: Range = None
+    """Vectors to copy, or bits of an n-gram source."""
+    repeats: Range = None
+    """How often Repeat Copy repeats."""
+    items: Range = None
+    """Items of Associative Recall or Priority Sort."""
+    sorted_items: Range = None
+    """How many of its items Priority Sort gives back."""
+    slots: Annotated[int | None, option("INT", "the machine's")] = None
+    """Size of the tape."""
     backend: str = "auto"
+    """auto, reference or fused."""
     threads: int = 1
+    """Threads of torch."""
     json: bool = False
     """Print JSON."""
 
@@ -54,43 +63,58 @@ class Eval:
         config = run.config()
         given = {name: getattr(self, name) for name in ("length", "repeats", "items", "sorted_items")}
         ranges = {name: _range(name, text) for name, text in given.items() if text is not None}
-        test = task_pair(config).test
+        test = with_ranges(task_pair(config).test, **ranges)
         machine = run.machine(self.which, self.backend)
         seed = config.seed if self.seed is None else at_least("seed", self.seed, 0)
         tests = test.tasks if isinstance(test, Continual) else {config.task: test}
         rows: list[dict[str, Any]] = []
         for name, task in tests.items():
-            task = with_ranges(task, **ranges) if ranges else task
             figures = evaluate(machine, task, self.sequences, seed, slots=self.slots).averages()
             settings = {
                 "task": name,
                 "which": self.which,
                 "seed": seed,
                 "slots": self.slots or machine.memory.slots,
-                "ranges": {field: getattr(single, field) for single in task.singles() for field in single.ranges},
+                "ranges": _ranges(task),
             }
-            rows.append({**settings, **figures, "sequences": int(figures["sequences"])})
+            rows.append({"settings": settings, **figures, "sequences": int(figures["sequences"])})
         if self.json:
             print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=2))
             return
         for row in rows:
-            settings = ", ".join(f"{field} {_shown(value)}" for field, value in row["ranges"].items())
-            console().print(f"{row['task']}, {settings}, {row['slots']} slots, {row['sequences']:,} sequences:")
-            console().print(
-                f"  {row['bit_errors']:.2f} wrong bits per sequence (Σ|p−y| {row['l1_errors']:.2f}), "
-                f"{row['perfect']:.1%} of sequences without any, bit accuracy {row['bit_accuracy']:.2%}"
-            )
-            if "optimum_bits" in row:
-                console().print(
-                    f"  cross-entropy {row['cross_entropy_bits']:.2f} bits, the best possible {row['optimum_bits']:.2f}"
-                )
+            _describe(row)
+
+
+def _describe(row: dict[str, Any]) -> None:
+    """A row of figures in plain words."""
+    say, settings = console().print, row["settings"]
+    shown = ", ".join(f"{field} {_shown(value)}" for field, value in settings["ranges"].items())
+    say(f"{settings['task']}, {shown}, {settings['slots']} slots, {row['sequences']:,} sequences:")
+    say(
+        f"  {row['bit_errors']:.2f} wrong bits per sequence (Σ|p−y| {row['l1_errors']:.2f}), "
+        f"{row['perfect']:.1%} of sequences without any, bit accuracy {row['bit_accuracy']:.2%}"
+    )
+    if "optimum_bits" in row:
+        say(f"  cross-entropy {row['cross_entropy_bits']:.2f} bits, the best possible {row['optimum_bits']:.2f}")
+
+
+def _ranges(task: Task) -> dict[str, int | tuple[int, int]]:
+    """What was asked for; of a task made of several, under the name of each."""
+    singles = task.singles()
+    prefixes = [f"{name}." for name in task.subtask_names] if isinstance(task, Sequencing) else [""]
+    return {
+        f"{prefix}{field}": getattr(single, field)
+        for prefix, single in zip(prefixes, singles, strict=True)
+        for field in single.ranges
+    }
 
 
 def _range(name: str, text: str) -> int | tuple[int, int]:
-    low, _, high = text.partition("-")
-    if not low.isdigit() or (high and not high.isdigit()):
+    numbers = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
+    if numbers is None:
         raise UserError(f"{name} must be a number or two joined by a dash, like 120 or 10-20, was {text!r}")
-    return (int(low), int(high)) if high else int(low)
+    low, high = numbers.groups()
+    return int(low) if high is None else (int(low), int(high))
 
 
 def _shown(value: Any) -> str:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.box import SIMPLE_HEAD
 from rich.live import Live
 from rich.table import Table
 
 from nsm.checks import UserError, at_least, choose
-from nsm.commands.terminal import Pace, console, figures
+from nsm.commands.terminal import Pace, console, figures, option
 from nsm.experiments import campaign, params
 from nsm.experiments.campaign import Job, Outcome, RunsFailed
 from nsm.experiments.paper import EXPERIMENTS, cells
@@ -27,10 +28,12 @@ from nsm.training.signals import Interrupted
 class Reproduce:
     """Regenerate a table of the paper beside the published numbers. What is unfinished goes on.
 
+    Ends with code 1 if a run failed, 75 if it was stopped.
+
     Example: nsm reproduce single --seeds 5 --jobs 2
     """
 
-    experiment: tyro.conf.Positional[str]
+    experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
     """params, single, ablation, sequencing, continual, or all."""
     preset: str = "paper"
     """paper (its settings), default (what learns reliably) or authors (the published code's)."""
@@ -38,13 +41,14 @@ class Reproduce:
     """Runs per cell, seeds 0, 1, …"""
     jobs: int = 2
     """Runs at a time, one thread each."""
-    only: str | None = None
+    only: Annotated[str | None, option("STR", "all")] = None
     """Only cells whose name contains this, like copy/nutm."""
-    budget: int | None = None
+    budget: Annotated[int | None, option("INT", "the paper's")] = None
     """At most this many iterations per run."""
     out: Path = Path("runs")
     """Where the runs lie."""
     backend: str = "auto"
+    """auto, reference or fused."""
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -92,9 +96,8 @@ class Reproduce:
     def _parameters(self) -> list[dict[str, object]]:
         rows = params.table()
         if not self.json:
-            table = Table("row", "model", "published", "ours", "", "note", title="Parameters")
-            for column in table.columns[2:4]:
-                column.justify = "right"
+            table = _plain_table("Parameters", ("row", "model"), ("published", "ours", ""))
+            table.add_column("note")
             for row in rows:
                 verdict = "exact" if row.published == row.ours else "differs"
                 table.add_row(row.row, row.model, f"{row.published:,}", f"{row.ours:,}", verdict, row.note)
@@ -109,41 +112,65 @@ class Reproduce:
         summaries = [summarise(cell, [job.directory for job in planned if job.cell == cell]) for cell in chosen]
         if not self.json:
             console().print(_table(name, self.preset, summaries))
+            if any(summary.phases for summary in summaries):
+                console().print(_phases(summaries))
         if len(outcomes) < len(planned) or any(outcome.status == "interrupted" for outcome in outcomes.values()):
             raise Interrupted
         failed = [f"{job.name} failed: {outcome.reason}" for job, outcome in outcomes.items() if outcome.reason]
         return [dataclasses.asdict(summary) for summary in summaries], failed
 
 
+ESSENTIAL = ("paper", "best", "mean ± sd", "solved", "iterations", "seeds")
+"""The columns of a terminal that is too narrow for all."""
+
+
 def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
-    unit = {"bit_errors": "bit errors", "cross_entropy_bits": "bits", "bit_accuracy": "accuracy"}
+    figure = "accuracy after the last task" if name == "continual" else "wrong bits per sequence"
     digits = 3 if name == "continual" else 2
-    table = Table(title=f"{name}, {preset} settings")
-    for header in ("row", "model", "figure"):
-        table.add_column(header)
-    for header in ("paper", "best", "mean ± sd", "median", "Σ|p−y|", "solved", "iterations", "seconds", "seeds"):
-        table.add_column(header, justify="right")
+    rows = []
     for s in summaries:
-        spread = number(s.mean, digits) + (f" ± {number(s.sd, digits)}" if s.sd is not None else "")
-        figure = unit[s.metric]
-        if "optimum_bits" in s.extra:
-            figure += f" (optimum {s.extra['optimum_bits']:.2f})"
-        table.add_row(
-            s.row,
-            s.model,
-            figure,
-            number(s.published),
-            number(s.best, digits),
-            spread,
-            number(s.median, digits),
-            number(s.extra.get("l1_errors")),
-            "–" if s.solved is None else f"{s.solved:.0%}",
-            number(s.solved_steps, 0),
-            number(s.solved_seconds, 0),
-            f"{s.seeds}" + (f" ({s.failed} failed)" if s.failed else ""),
+        rows.append(
+            {
+                "paper": number(s.published),
+                "best": number(s.best, digits),
+                "mean ± sd": number(s.mean, digits) + (f" ± {number(s.sd, digits)}" if s.sd is not None else ""),
+                "median": number(s.median, digits),
+                "Σ|p−y|": number(s.extra.get("l1_errors")),
+                "solved": "–" if s.solved is None else f"{s.solved:.0%}",
+                "iterations": number(s.solved_steps, 0),
+                "seconds": number(s.solved_seconds, 0),
+                "seeds": f"{s.seeds}" + (f" ({s.failed} failed)" if s.failed else ""),
+            }
         )
-        if s.metric == "bit_accuracy" and s.extra:
-            table.add_row("", "", ", ".join(f"{task} {value:.3f}" for task, value in s.extra.items()))
+    columns = ESSENTIAL if console().width < 110 else tuple(rows[0])
+    table = _plain_table(f"{name}, {preset} settings: {figure}", ("row", "model"), columns)
+    for s, row in zip(summaries, rows, strict=True):
+        table.add_row(s.row, s.model, *(row[column] for column in columns))
+    optima = {s.row: s.extra["optimum_bits"] for s in summaries if "optimum_bits" in s.extra}
+    if optima:
+        words = ", ".join(f"{row}: bits of cross-entropy, best possible {bits:.2f}" for row, bits in optima.items())
+        table.caption = words
+    return table
+
+
+def _plain_table(title: str, names: tuple[str, ...], figures: tuple[str, ...]) -> Table:
+    """A table of a few names and many figures, without frames: it fits where it can."""
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.title_justify = table.caption_justify = "left"
+    for header in names:
+        table.add_column(header, overflow="fold")
+    for header in figures:
+        table.add_column(header, justify="right", no_wrap=True)
+    return table
+
+
+def _phases(summaries: list[Summary]) -> Table:
+    """Continual learning: what is known of every task after each."""
+    tasks = list(dict.fromkeys(task for s in summaries for phase in s.phases for task in phase))
+    table = _plain_table("accuracy on every task after each", ("model", "after"), tuple(tasks))
+    for s in summaries:
+        for after, phase in zip(tasks, s.phases, strict=False):
+            table.add_row(s.model, after, *(number(phase[task], 3) for task in tasks))
     return table
 
 
@@ -180,11 +207,9 @@ class _display:
         for outcome in known.values():
             if outcome is not None:
                 count[outcome.status] += 1
-        done = ", ".join(f"{number} {status}" for status, number in count.items() if number) or "none done"
-        table = Table(title=f"{self.name}: {len(self.planned)} runs, {done}", title_justify="left")
-        table.add_column("under way")
-        for header in ("iterations", "per second", "left"):
-            table.add_column(header, justify="right", no_wrap=True)
+        done = ", ".join(f"{runs} {status}" for status, runs in count.items() if runs) or "none done"
+        title = f"{self.name}: {len(self.planned)} runs, {done}"
+        table = _plain_table(title, ("under way",), ("iterations", "per second", "left"))
         table.add_column("now")
         for job, outcome in known.items():
             if outcome is None:

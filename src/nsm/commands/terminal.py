@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
@@ -23,6 +24,11 @@ def console(stderr: bool = False) -> Console:
     """A console that prints what it is given; away from a terminal wide enough that a table is not broken."""
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     return Console(stderr=stderr, width=None if terminal else 170, markup=False, highlight=False, soft_wrap=True)
+
+
+def option(metavar: str, default: str) -> Any:
+    """How `--help` shows an option that may be left out: what it takes, and what it is then."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 def figures(line: dict[str, Any]) -> str:

@@ -5,106 +5,130 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import torch
 import tyro
 
 from nsm.checks import UserError, at_least, choose
-from nsm.commands.terminal import console, progress_of
+from nsm.commands.terminal import console, option, progress_of
 from nsm.experiments.machines import MODELS
 from nsm.experiments.recipes import recipe
 from nsm.machine import BACKENDS, PRESETS, MachineConfig
+from nsm.training import tensorboard as events
 from nsm.training.config import RunConfig
 from nsm.training.loop import train
 
 MOST_HEADS = 32
+
+Int = Annotated[int | None, option("INT", "the recipe's")]
+Str = Annotated[str | None, option("STR", "the recipe's")]
+Float = Annotated[float | None, option("FLOAT", "the recipe's")]
+Bool = Annotated[bool | None, option("{True,False}", "the recipe's")]
+"""Options that only replace a value of the recipe when they are given."""
 
 
 @dataclass(frozen=True)
 class Train:
     """Train a machine on a task. A run that was stopped goes on when the same command is given again.
 
-    What is not given comes from the recipe of the task, the model and the preset.
+    What is not given comes from the recipe of the task, the model and the preset. Ends with code 1 if the loss or a
+    weight is no longer a number, 75 if the run was stopped.
+
     Example: nsm train copy --model nutm --programs 2 --seed 0 --out runs/copy
     """
 
-    task: tyro.conf.Positional[str]
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, or several joined by +."""
     model: str = "nutm"
     """ntm (static interface) or nutm (stored programs)."""
     preset: str = "default"
     """default (learns reliably), paper (its settings) or authors (the published code's)."""
-    out: Path | None = None
-    """The run's directory; runs/TASK-MODEL-SEED if not given."""
+    out: Annotated[Path | None, option("PATH", "runs/TASK-MODEL-SEED")] = None
+    """The run's directory."""
     seed: int = 0
-    iterations: int | None = None
-    batch_size: int | None = None
-    programs: int | None = None
+    """Of the weights, the batches and the noise."""
+    iterations: Int = None
+    """Updates, one batch each."""
+    batch_size: Int = None
+    """Sequences per update."""
+    programs: Int = None
     """P, stored programs per head (nutm)."""
-    attention: str | None = None
+    attention: Str = None
     """How programs are chosen: key-value, direct, uniform or gumbel (nutm)."""
-    key_size: int | None = None
+    key_size: Int = None
     """K, the width of a program's key (nutm)."""
-    temperature: float | None = None
+    temperature: Float = None
     """Temperature of gumbel attention (nutm)."""
-    controller: str | None = None
+    controller: Str = None
     """lstm, gru, rnn or feed-forward."""
-    size: int | None = None
+    size: Int = None
     """n, the controller's size."""
-    slots: int | None = None
+    slots: Int = None
     """N, the number of memory slots."""
-    width: int | None = None
+    width: Int = None
     """M, the width of a slot."""
-    heads: int | None = None
+    heads: Int = None
     """Pairs of read and write heads."""
-    shift_range: int | None = None
+    shift_range: Int = None
     """How far a head can move in a step."""
-    order: str | None = None
+    order: Str = None
     """read-first or write-first."""
-    initial_memory: str | None = None
+    initial_memory: Str = None
     """constant or random."""
-    initial_address: str | None = None
+    initial_address: Str = None
     """one-hot, zeros or uniform."""
-    interface_fan: str | None = None
+    interface_fan: Str = None
     """Initial interface weights: head (large) or memory (small)."""
-    optimiser: str | None = None
+    optimiser: Str = None
     """rmsprop or adam."""
-    learning_rate: float | None = None
-    final_rate: float | None = None
+    learning_rate: Float = None
+    """Of the first update."""
+    final_rate: Float = None
     """The learning rate falls linearly to this share of itself."""
-    alpha: float | None = None
-    momentum: float | None = None
-    beta2: float | None = None
-    epsilon: float | None = None
-    clip: float | None = None
+    alpha: Float = None
+    """RMSprop: how much of the mean square is kept."""
+    momentum: Float = None
+    """RMSprop: momentum. Adam: β₁."""
+    beta2: Float = None
+    """Adam: β₂."""
+    epsilon: Float = None
+    """Added to the root of the mean square."""
+    clip: Float = None
     """Gradients are clipped by value at ± this."""
-    protocol: str | None = None
+    protocol: Str = None
     """paper, or authors for the published normalisation of repeat counts."""
-    ragged: bool | None = None
+    ragged: Bool = None
     """Lengths drawn per sequence (True) or once per batch (False)."""
-    random_slots: bool | None = None
+    random_slots: Bool = None
     """Draw the tape's size afresh for every batch."""
-    cell_noise: float | None = None
+    cell_noise: Float = None
     """Deviation of the noise on the LSTM's cell."""
-    key_loss: float | None = None
+    key_loss: Float = None
     """η_0, the weight of the loss on keys."""
-    key_loss_decay: float | None = None
-    log_every: int | None = None
-    evaluate_every: int | None = None
-    evaluate_sequences: int | None = None
-    test_sequences: int | None = None
-    checkpoint_every: int | None = None
-    keep_checkpoints: int | None = None
-    solved_loss: float | None = None
-    stop_when_solved: int | None = None
+    key_loss_decay: Float = None
+    """η falls by this factor each iteration."""
+    log_every: Int = None
+    """Iterations between two lines of metrics."""
+    evaluate_every: Int = None
+    """Iterations between two looks at held-out sequences."""
+    evaluate_sequences: Int = None
+    """How many held-out sequences."""
+    test_sequences: Int = None
+    """How many test sequences at the end."""
+    checkpoint_every: Int = None
+    """Iterations between two checkpoints."""
+    keep_checkpoints: Int = None
+    """How many of the newest are kept, beside the best."""
+    solved_loss: Float = None
+    """A held-out loss below this counts as solved."""
+    stop_when_solved: Int = None
     """Stop after this many solved evaluations in a row."""
     backend: str = "auto"
     """auto, reference or fused."""
     device: str = "cpu"
     """Any torch device, for the reference back end."""
     threads: int = 1
-    """Threads of torch."""
+    """Threads of the kernels, for batches above 8; of torch in the reference."""
     tensorboard: bool = False
     """Also write TensorBoard events into the run's directory (needs nsm[tensorboard])."""
     json: bool = False
@@ -118,17 +142,16 @@ class Train:
         if self.heads is not None and self.heads > MOST_HEADS:
             raise UserError(f"heads must be at most {MOST_HEADS}, was {self.heads}")
         config = recipe(self.task, self.model, self.preset)
+        machine = self._machine(config.machine)
         own = {f.name for f in fields(RunConfig)} - {"task", "machine", "optimiser", "preset", "seed"}
+        given = self._given({name: name for name in own})
+        if machine.controller.kind != "lstm":
+            given.setdefault("cell_noise", 0.0)  # a recipe's noise is meant for its own controller
         optimiser = self._given(
             {"optimiser": "kind"} | {f.name: f.name for f in fields(config.optimiser) if f.name != "kind"}
         )
-        return replace(
-            config,
-            seed=self.seed,
-            machine=self._machine(config.machine),
-            optimiser=replace(config.optimiser, **optimiser),
-            **self._given({name: name for name in own}),
-        )
+        optimiser_config = replace(config.optimiser, **optimiser)
+        return replace(config, seed=self.seed, machine=machine, optimiser=optimiser_config, **given)
 
     def _machine(self, machine: MachineConfig) -> MachineConfig:
         controller = self._given({"controller": "kind", "size": "size"})
@@ -136,16 +159,21 @@ class Train:
         memory |= self._given({"initial_address": "initial_address"})
         if self.heads is not None:
             memory |= {"read_heads": self.heads, "write_heads": self.heads}
-        programs = self._given({"programs": "count"} | {n: n for n in ("attention", "key_size", "temperature")})
-        if programs and machine.programs is None:
-            raise UserError(f"{', '.join(f'--{name}' for name in programs)} needs --model nutm, was {self.model}")
-        if "count" in programs and machine.programs is not None and machine.programs.strength_scale != 1:
-            programs.setdefault("strength_scale", 1 / (self.key_size or self.programs or 1))
+        names = {"programs": "count"} | {name: name for name in ("attention", "key_size", "temperature")}
+        given = self._given(names)
+        programs = machine.programs
+        if given and programs is None:
+            options = ", ".join(f"--{ours.replace('_', '-')}" for ours, theirs in names.items() if theirs in given)
+            raise UserError(f"{options} needs --model nutm, was {self.model}")
+        if programs is not None:
+            scaled = programs.strength_scale != 1  # to 1/K, in the authors' preset
+            programs = replace(programs, **given)
+            programs = replace(programs, strength_scale=1 / programs.keys) if scaled else programs
         return replace(
             machine,
             controller=replace(machine.controller, **controller),
             memory=replace(machine.memory, **memory),  # type: ignore[type-var]
-            programs=replace(machine.programs, **programs) if machine.programs else None,
+            programs=programs,
             interface=replace(machine.interface, **self._given({"interface_fan": "fan"})),
         )
 
@@ -154,15 +182,15 @@ class Train:
         return {theirs: getattr(self, ours) for ours, theirs in names.items() if getattr(self, ours) is not None}
 
     def run(self) -> None:
-        torch.set_num_threads(at_least("threads", self.threads, 1))
+        at_least("threads", self.threads, 1)
         config = self.config()
+        if self.tensorboard:
+            events.require()  # now, not when the training is done
         out = self.out or Path("runs") / f"{self.task}-{self.model}-{self.seed}"
         with progress_of(f"{self.task} {self.model}", config.iterations, quiet=self.json) as report:
-            result = train(config, out, self.backend, self.device, report)
+            result = train(config, out, self.backend, self.device, report, self.threads)
         if self.tensorboard:
-            from nsm.training.tensorboard import write_events
-
-            write_events(out)
+            events.write_events(out)
         if self.json:
             print(json.dumps(result, indent=2))
             return

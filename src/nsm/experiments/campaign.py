@@ -84,6 +84,7 @@ def run(campaign: list[Job], processes: int, backend: str = "auto", tick: Tick =
         with asked_by_signal(stop):
             while busy or (waiting and not stopped):
                 while waiting and len(busy) < processes and not stopped:
+                    idle = [worker for worker in idle if worker.process.is_alive()]
                     worker = idle.pop() if idle else _Worker()
                     busy[worker] = waiting.popleft()
                     worker.begin(busy[worker], backend)
@@ -143,13 +144,18 @@ def _work(pipe: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
-    # A campaign that is killed takes its runs along: they save and stop.
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=lambda: (parent.join(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()
+    threading.Thread(target=_follow_parent, daemon=True).start()
     with suppress(EOFError, OSError):
         while True:
             pipe.send(_train(*pipe.recv()))
+
+
+def _follow_parent() -> None:
+    """A campaign that is killed takes its runs along: they save and stop."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _train(config: str, directory: str, backend: str) -> Outcome:

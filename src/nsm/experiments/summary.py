@@ -32,7 +32,9 @@ class Summary:
     """Median iteration at which those seeds got there."""
     solved_seconds: float | None
     extra: dict[str, float]
-    """l1_errors and optimum_bits where they belong beside the metric; accuracies per task in continual learning."""
+    """l1_errors and optimum_bits where they belong beside the metric."""
+    phases: list[dict[str, float]]
+    """Continual learning: the mean accuracy on every task after each phase."""
 
 
 def summarise(cell: Cell, directories: list[Path]) -> Summary:
@@ -58,6 +60,7 @@ def summarise(cell: Cell, directories: list[Path]) -> Summary:
         median(result["solved_step"] for result in solved) if solved else None,
         median(result["solved_seconds"] for result in solved) if solved else None,
         extra,
+        _phases([result["phases"] for result in results]) if cell.metric == "bit_accuracy" else [],
     )
 
 
@@ -65,13 +68,16 @@ def _figures(cell: Cell, results: list[dict[str, Any]]) -> tuple[list[float], di
     if not results:
         return [], {}
     if cell.metric == "bit_accuracy":
-        # After the last phase, on average over all tasks; beside it every task's own.
-        last = [result["phases"][-1] for result in results]
-        tasks = {task: fmean(phase[task] for phase in last) for task in last[0]}
-        return [fmean(phase.values()) for phase in last], tasks
+        # After the last phase, on average over all tasks.
+        return [fmean(result["phases"][-1].values()) for result in results], {}
     beside = [name for name in ("l1_errors", "optimum_bits") if name in results[0]["best"]]
     extra = {name: min(result["best"][name] for result in results) for name in beside}
     return [result["best"][cell.metric] for result in results], extra
+
+
+def _phases(seeds: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+    """The accuracies of several seeds, averaged phase by phase and task by task."""
+    return [{task: fmean(phase[task] for phase in phases) for task in phases[0]} for phases in zip(*seeds, strict=True)]
 
 
 def number(value: float | None, digits: int = 2) -> str:

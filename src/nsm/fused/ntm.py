@@ -152,14 +152,19 @@ def forward(m, sizes, table, b, row, previous, xi, after, reads):
         kept = (row * m.writes + m.heads[h, 1]) * padded(width)
         for k in range(0, width, 16):
             store(m.erase, kept + k, sigmoid(load(xi, erase + k)))
-        for i in range(0, n_p, 16):
-            w, squares = load(m.address, now * n_p + i), splat(np.float32(EPSILON))
-            for k in range(width):
-                old = load(m.memory, version * tape + k * n_p + i)
-                new = fma(w, spread(xi, erase + width + k) - old * spread(m.erase, kept + k), old)
-                store(m.memory, written * tape + k * n_p + i, new)
-                squares = fma(new, new, squares)
-            store(m.inverse, written * n_p + i, splat(np.float32(1.0)) / root(squares))
+        # Row by row, so that a new version of the tape is written from its first byte to its last.
+        inverse = written * n_p
+        fill(m.inverse, inverse, n_p, np.float32(EPSILON))
+        for k in range(width):
+            source, target = (version * width + k) * n_p, (written * width + k) * n_p
+            e, v = spread(m.erase, kept + k), spread(xi, erase + width + k)
+            for i in range(0, n_p, 16):
+                old = load(m.memory, source + i)
+                new = fma(load(m.address, now * n_p + i), v - old * e, old)
+                store(m.memory, target + i, new)
+                store(m.inverse, inverse + i, fma(new, new, load(m.inverse, inverse + i)))
+        for i in range(inverse, inverse + n_p, 16):
+            store(m.inverse, i, splat(np.float32(1.0)) / root(load(m.inverse, i)))
         version = written
 
 

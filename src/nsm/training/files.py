@@ -21,7 +21,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def remove_atomically(path: Path) -> None:
     """Remove a directory: it is hidden by one rename before it is taken apart, so that nobody finds half of it."""
-    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    hidden = path.with_name(f".{path.name}.removed.{os.getpid()}")
     os.rename(path, hidden)
     shutil.rmtree(hidden)
 

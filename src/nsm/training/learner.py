@@ -36,8 +36,9 @@ class Learner(ABC):
         loss = self._gradients(task, batch, slots, noise)
         eta = annealing(step, self.config.key_loss, self.config.key_loss_decay)
         # After some hundred iterations η is nothing: l_p is left out when it can't move a float any more.
-        if self.machine.config.programs is not None and eta > 1e-12:
-            (eta * self.machine.program_loss()).backward()
+        penalty = eta * self.machine.program_loss() if eta > 1e-12 else None
+        if penalty is not None and penalty.requires_grad:  # without keys, in a MANN say, it is a constant 0
+            penalty.backward()
         # Before the update: weights stay what they were when all was well.
         if not np.isfinite(loss):
             raise Diverged(f"the loss became {loss} at iteration {step + 1}; the first bad tensor is {self._bad()}")
@@ -111,7 +112,7 @@ class ReferenceLearner(Learner):
         logits, _ = self.machine(x, state, lengths=batch.lengths.tolist(), noise=drawn)
         loss = task.loss(logits, batch)
         loss.backward()
-        return float(loss)
+        return loss.item()
 
 
 class FusedLearner(Learner):

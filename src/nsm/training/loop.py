@@ -73,7 +73,12 @@ class _Stop:
 
 
 def train(
-    config: RunConfig, directory: str | Path, backend: str = "auto", device: str = "cpu", report: Report | None = None
+    config: RunConfig,
+    directory: str | Path,
+    backend: str = "auto",
+    device: str = "cpu",
+    report: Report | None = None,
+    threads: int = 1,
 ) -> dict[str, Any]:
     """Train a machine, or finish a run that was begun in `directory`; returns its result."""
     pair = task_pair(config)
@@ -84,7 +89,7 @@ def train(
         return finished
     stop = _Stop()
     with asked_by_signal(stop):
-        learner = build(config, backend, device)
+        learner = build(config, backend, device, threads)
         with run.opened(config):
             return run.result() or _train(config, pair.train, run, learner, stop, report or (lambda *_: None))
 
@@ -92,21 +97,24 @@ def train(
 def _train(
     config: RunConfig, task: Task, run: RunDirectory, learner: Learner, stop: _Stop, report: Report
 ) -> dict[str, Any]:
-    learner.prepare(task)
-    progress, clock = _restore(run, learner)
-    report(progress, {})
+    progress = Progress()
     try:
+        learner.prepare(task)
+        progress, clock = _restore(run, learner)
+        report(progress, {})
         with closing(MetricsFile(run.metrics_path, progress.metrics_position)) as metrics:
             stop.in_loop = True
             _loop(config, task, run, learner, progress, clock, metrics, stop, report)
             stop.in_loop = False
-            if stop.asked:
-                raise Interrupted
-    except (Diverged, OSError) as error:
+        if stop.asked:
+            raise Interrupted
+        result = conclude(config, run, progress, clock, learner.machine.backend)
+    except (Interrupted, UserError):
+        raise
+    except Exception as error:
         with suppress(OSError):  # a disk that is full has no room for the reason either
             run.fail(str(error), progress.step)
         raise
-    result = conclude(config, run, progress, clock, learner.machine.backend)
     run.finish(result)
     return result
 
@@ -125,7 +133,7 @@ def task_pair(config: RunConfig) -> tasks.TaskPair:
     return tasks.TaskPair(train, test)
 
 
-def build(config: RunConfig, backend: str, device: str) -> Learner:
+def build(config: RunConfig, backend: str = "auto", device: str = "cpu", threads: int = 1) -> Learner:
     """The machine as the seed draws it, with a learner for the back end."""
     generator = torch.Generator().manual_seed(config.seed)
     try:
@@ -141,7 +149,9 @@ def build(config: RunConfig, backend: str, device: str) -> Learner:
         logger.warning("nsm: the fused back end doesn't cover %s; using the reference, which is slower", reason)
     fused = backend != "reference" and reason is None
     machine.backend = "fused" if fused else "reference"
-    return FusedLearner(machine, config) if fused else ReferenceLearner(machine, config)
+    # Threads that torch keeps spinning beside those of the kernels would eat their gain.
+    torch.set_num_threads(1 if fused else threads)
+    return FusedLearner(machine, config, threads) if fused else ReferenceLearner(machine, config)
 
 
 def _loop(

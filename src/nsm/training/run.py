@@ -4,7 +4,7 @@ config.json        the resolved configuration, with the versions and the commit 
 metrics.jsonl      one line per logged step, append-only; the same bytes whether the run was interrupted or not
 checkpoints/       see nsm.training.checkpoints
 clock.json         time spent so far: kept apart from all that is the same in every run
-lock               held by the process that trains
+lock               held by the process that trains, with its id
 result.json        written when the run has ended: figures on the test sequences, time taken
 failure.json       written when it could not: the reason
 """
@@ -52,11 +52,13 @@ class RunDirectory:
 
     def check(self, config: RunConfig) -> None:
         """Refuse a directory that is not this run's: one of another configuration, or of something else."""
+        # Listed first: a run that another process begins meanwhile has its config.json before any other file.
+        files = [file.name for file in self.path.iterdir() if not is_temporary(file)] if self.path.is_dir() else []
         if (self.path / "config.json").exists():
             differences = _differences(to_json(self.config()), to_json(config))
             if differences:
                 raise UserError(f"{self.path} holds a run of another configuration: {'; '.join(differences)}")
-        elif self.path.is_dir() and any(file.name != "lock" and not is_temporary(file) for file in self.path.iterdir()):
+        elif set(files) - {"lock"}:
             raise UserError(f"{self.path} is not empty and holds no run; choose another directory")
 
     @contextmanager
@@ -69,16 +71,19 @@ class RunDirectory:
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context((self.path / "lock").open("a"))
+                lock = stack.enter_context((self.path / "lock").open("a+"))
             except OSError as error:
                 raise UserError(f"{self.path} can't be written: {error.strerror}") from None
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise UserError(f"{self.path} is in use by another process") from None
+                lock.seek(0)
+                raise UserError(f"{self.path} is in use by another process, {lock.read() or 'just started'}") from None
             # Once more: another process may have been faster, with another configuration.
             self.check(config)
             try:
+                lock.truncate(0)
+                print(os.getpid(), end="", file=lock, flush=True)
                 self._take_over(config)
             except OSError as error:
                 raise UserError(f"{self.path} can't be written: {error.strerror}") from None
@@ -139,11 +144,14 @@ class RunDirectory:
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
-            return dict(json.loads((self.path / name).read_bytes()))
-        except FileNotFoundError:
+            document = json.loads((self.path / name).read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        except (ValueError, TypeError):
-            raise UserError(f"{self.path / name} is damaged: not a JSON object") from None
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise UserError(f"{self.path / name} is damaged: not a JSON object")
+        return document
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines written so far; a last line cut off by a kill is left out."""

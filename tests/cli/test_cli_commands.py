@@ -1,0 +1,238 @@
+"""What the commands do when they are used as meant."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cli.conftest import TINY
+from nsm import commands
+from nsm.commands import demo
+from nsm.pretrained import to_json
+from nsm.training import tensorboard
+from nsm.training.checkpoints import steps
+from nsm.training.run import RunDirectory
+
+NSM = [sys.executable, "-m", "nsm"]
+
+
+def test_the_command_of_the_readme_from_a_shell(tmp_path):
+    arguments = [
+        "train",
+        "copy",
+        "--model",
+        "nutm",
+        "--programs",
+        "2",
+        "--iterations",
+        "20",
+        "--seed",
+        "0",
+        "--test-sequences",
+        "20",
+        "--out",
+    ]
+    done = subprocess.run([*NSM, *arguments, tmp_path / "run"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"copy, nutm: 20 iterations in \d+ s, not solved\.", done.stdout)
+    assert f"The run is in {tmp_path / 'run'}." in done.stdout
+    run = RunDirectory(tmp_path / "run")
+    assert run.config().machine.programs.count == 2
+    assert run.result()["steps"] == 20
+    # Plain lines away from a terminal: no codes that move a cursor or paint.
+    assert "\x1b" not in done.stdout + done.stderr
+    assert re.search(
+        r"^copy nutm: 20/20 iterations, loss 0\.\d+, bit errors \d+\.\d+, [\d.,]+/s, 0:00:00 left$", done.stderr, re.M
+    )
+
+
+def test_a_signal_from_a_shell_ends_with_code_75_and_the_same_command_goes_on(tmp_path):
+    arguments = ["train", "copy", *TINY, "--iterations", "1000000", "--log-every", "5", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen([*NSM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate()
+    assert process.returncode == 75, err
+    assert err.splitlines()[-1] == "nsm: stopped; what was done is saved, and the same command goes on from there"
+    assert out == ""
+    assert "Traceback" not in err
+    assert len(steps(tmp_path / "run" / "checkpoints")) == 1
+
+
+def test_train_prints_its_result_as_json(tmp_path, nsm):
+    said = nsm("train", "copy", *TINY, "--iterations", 2, "--json", "--out", tmp_path / "run")
+    assert said.code == 0
+    result = json.loads(said.out)
+    assert result == RunDirectory(tmp_path / "run").result()
+    assert (result["task"], result["model"], result["steps"], result["backend"]) == ("copy", "nutm", 2, "fused")
+    assert said.err == ""
+
+
+def test_a_finished_run_is_told_again_not_trained_again(trained, nsm):
+    config = RunDirectory(trained).config()
+    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    options = ["--iterations", config.iterations, "--evaluate-every", 2, "--log-every", 2]
+    said = nsm("train", "copy", *TINY, *options, "--out", trained)
+    assert said.code == 0
+    assert "copy, nutm: 4 iterations" in said.out
+    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
+
+
+def test_a_run_without_a_directory_lands_under_runs(nsm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert nsm("train", "copy", "--model", "ntm", *TINY, "--iterations", 1, "--seed", 5).code == 0
+    assert RunDirectory("runs/copy-ntm-5").result() is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--attention", "direct", "--programs", "3"], {"machine.programs.attention": "direct"}),
+        (["--attention", "uniform"], {"machine.programs.attention": "uniform"}),
+        (["--attention", "gumbel", "--temperature", "0.5"], {"machine.programs.temperature": 0.5}),
+        (["--programs", "1"], {"machine.programs.count": 1}),
+        (["--controller", "feed-forward"], {"machine.controller.kind": "feed-forward", "cell_noise": 0.0}),
+        (["--controller", "gru"], {"machine.controller.kind": "gru", "cell_noise": 0.0}),
+        (["--heads", "2", "--shift-range", "2", "--order", "write-first"], {"machine.memory.read_heads": 2}),
+        (
+            ["--optimiser", "adam", "--learning-rate", "1e-3"],
+            {"optimiser.kind": "adam", "optimiser.learning_rate": 1e-3},
+        ),
+        (["--preset", "authors", "--key-size", "4"], {"machine.programs.strength_scale": 0.25, "protocol": "authors"}),
+        (["--preset", "authors", "--programs", "5"], {"machine.programs.strength_scale": 0.2}),
+        (["--preset", "paper"], {"batch_size": 1, "ragged": False, "machine.memory.initial_memory": "random"}),
+        (["--ragged", "False", "--random-slots", "False"], {"ragged": False, "random_slots": False}),
+        (["--backend", "reference"], {}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_option_reaches_the_configuration_and_the_run_trains(tmp_path, nsm, options, expected):
+    said = nsm("train", "copy", *TINY, "--iterations", 1, *options, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    document = to_json(RunDirectory(tmp_path / "run").config())
+    for name, value in expected.items():
+        found = document
+        for part in name.split("."):
+            found = found[part]
+        assert found == value, name
+
+
+def test_every_field_of_a_run_can_be_set(nsm):
+    """All of RunConfig and OptimiserConfig, and what decides the machine."""
+    from dataclasses import fields
+
+    from nsm.training.config import OptimiserConfig, RunConfig
+
+    known = {field.name for field in fields(commands.Train)}
+    wanted = {field.name for field in (*fields(RunConfig), *fields(OptimiserConfig))}
+    assert wanted - {"machine", "kind"} <= known
+
+
+@pytest.mark.parametrize("task", ["repeat-copy", "ngrams", "priority-sort", "copy+associative-recall", "continual"])
+def test_every_kind_of_task_trains_and_is_evaluated(tmp_path, nsm, task):
+    options = ["--size", "8", "--slots", "16", "--width", "4", "--evaluate-sequences", "2", "--test-sequences", "2"]
+    said = nsm("train", task, *options, "--iterations", 4, "--batch-size", 2, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    said = nsm("eval", tmp_path / "run", "--sequences", 3, "--json")
+    assert said.code == 0, said.err
+    rows = json.loads(said.out)
+    rows = rows if isinstance(rows, list) else [rows]
+    assert len(rows) == (4 if task == "continual" else 1)
+    assert all(row["sequences"] == 3 for row in rows)
+    said = nsm("eval", tmp_path / "run", "--sequences", 3)
+    assert "wrong bits per sequence" in said.out
+    assert ("the best possible" in said.out) == (task == "ngrams")
+
+
+# --- eval -------------------------------------------------------------------------------------------------------------
+
+
+def test_eval_as_json(trained, nsm):
+    said = nsm("eval", trained, "--length", "3-7", "--sequences", 20, "--slots", 32, "--json")
+    assert said.code == 0, said.err
+    row = json.loads(said.out)
+    assert {"bit_errors", "l1_errors", "perfect", "sequences", "settings"} <= set(row)
+    assert row["settings"] == {"task": "copy", "which": "best", "seed": 0, "slots": 32, "ranges": {"length": [3, 7]}}
+    assert row["sequences"] == 20
+    assert 0 <= row["bit_errors"] <= 8 * 7
+    assert 0 <= row["perfect"] <= 1
+
+
+@pytest.mark.parametrize("length", ["1", "45", "2-3"])
+def test_eval_at_any_length(trained, nsm, length):
+    row = json.loads(nsm("eval", trained, "--length", length, "--sequences", 4, "--json").out)
+    low, high = row["settings"]["ranges"]["length"]
+    assert f"{low}-{high}" == length or f"{low}" == f"{high}" == length
+    assert 8 * low * (1 - row["bit_accuracy"]) <= row["bit_errors"] + 1e-9
+
+
+def test_eval_is_the_same_every_time_and_follows_its_seed(trained, nsm):
+    arguments = ("eval", trained, "--length", "5", "--sequences", 10, "--json")
+    assert nsm(*arguments).out == nsm(*arguments).out
+    other = json.loads(nsm(*arguments, "--seed", 9).out)
+    assert other["settings"]["seed"] == 9
+    assert other["l1_errors"] != json.loads(nsm(*arguments).out)["l1_errors"]
+
+
+def test_eval_gives_what_the_run_found(trained, nsm):
+    result = RunDirectory(trained).result()
+    for which in ("best", "last"):
+        row = json.loads(nsm("eval", trained, "--which", which, "--sequences", 4, "--json").out)
+        assert row["bit_errors"] == result[which]["bit_errors"]
+        assert row["loss"] == result[which]["loss"]
+
+
+def test_eval_of_both_back_ends_agrees(trained, nsm):
+    arguments = ("eval", trained, "--length", "5", "--sequences", 5, "--json", "--backend")
+    fused, reference = (json.loads(nsm(*arguments, backend).out) for backend in ("fused", "reference"))
+    assert fused["loss"] == pytest.approx(reference["loss"], rel=1e-5)
+
+
+def test_eval_of_a_sequence_of_tasks_names_the_ranges_of_each(tmp_path, nsm):
+    said = nsm("train", "copy+repeat-copy", *TINY, "--iterations", 1, "--batch-size", 1, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    row = json.loads(nsm("eval", tmp_path / "run", "--sequences", 2, "--repeats", "2", "--json").out)
+    assert row["settings"]["ranges"] == {
+        "copy.length": [10, 20],
+        "repeat-copy.length": [10, 20],
+        "repeat-copy.repeats": [2, 2],
+    }
+    assert {"bit_errors/copy", "bit_errors/repeat-copy"} <= set(row)
+
+
+# --- demo, TensorBoard ------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_says_in_words_what_was_learned_and_where_the_run_is(tmp_path, nsm, monkeypatch):
+    """Cut to a few iterations: here it learns nothing, but it says so in the same words."""
+    monkeypatch.setattr(demo, "ITERATIONS", 3)
+    said = nsm("demo", "--out", tmp_path / "demo")
+    assert said.code == 0, said.err
+    assert "A controller of 80 units, a tape of 128 slots, 2 stored programs for each head." in said.out
+    for length, bits in ((20, 160), (120, 960)):
+        assert re.search(rf"Length +{length}: [\d.]+ of {bits} bits wrong on average, [\d.]+% of sequences", said.out)
+    assert "While it writes, its head moves by" in said.out
+    assert f"The run is in {tmp_path / 'demo'}" in said.out
+    assert nsm("demo", "--out", tmp_path / "demo").out == said.out, "a demo that was made is told again"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_events_on_request(tmp_path, nsm):
+    pytest.importorskip("tensorboard", reason="needs the extra nsm[tensorboard]")
+    said = nsm("train", "copy", *TINY, "--iterations", 1, "--tensorboard", "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1
+
+
+def test_tensorboard_that_is_missing_is_said_before_training_not_after(tmp_path, nsm, monkeypatch):
+    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
+    said = nsm("train", "copy", *TINY, "--iterations", 1, "--tensorboard", "--out", tmp_path / "run")
+    assert (said.code, said.err) == (2, "nsm: TensorBoard is not installed: pip install 'nsm[tensorboard]'\n")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,293 @@
+"""A user's mistake is one sentence on standard error and exit code 2; nothing is written, nothing written over."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from cli.conftest import TINY
+from nsm.training import learner
+from nsm.training.run import RunDirectory
+
+RUN = ["--iterations", "4", "--evaluate-every", "2", "--log-every", "2"]
+
+
+def snapshot(directory):
+    return {path: path.read_bytes() if path.is_file() else None for path in sorted(directory.rglob("*"))}
+
+
+def is_one_sentence(said):
+    assert said.code == 2, said
+    assert said.out == "" or said.out.startswith("A controller of"), "the demo introduces itself first"
+    assert said.err.startswith("nsm: ")
+    assert said.err.count("\n") == 1, said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("train cpoy", "There is no task 'cpoy': did you mean 'copy'?"),
+        ("train copy+sort", "There is no subtask 'sort': did you mean 'priority-sort'?"),
+        ("train copy+ngrams", "cannot be sequenced"),
+        ("train copy+copy", "names a subtask twice"),
+        ("train copy --model nutn", "model must be one of 'ntm', 'nutm', was 'nutn'; did you mean 'nutm'?"),
+        ("train copy --preset papr", "did you mean 'paper'?"),
+        ("train copy --backend fussed", "did you mean 'fused'?"),
+        ("train copy --optimiser rmspop", "did you mean 'rmsprop'?"),
+        ("train copy --controller lstn", "did you mean 'lstm'?"),
+        ("train copy --attention key", "did you mean 'key-value'?"),
+        ("train copy --protocol author", "did you mean 'authors'?"),
+        ("train copy --iterations -5", "iterations must be an integer of at least 1, was -5"),
+        ("train copy --iterations 5000000000", "iterations must be below 4,294,967,296"),
+        ("train copy --batch-size 0", "batch_size must be an integer of at least 1, was 0"),
+        ("train copy --seed -1", "seed must be an integer of at least 0, was -1"),
+        ("train copy --heads 33", "heads must be at most 32, was 33"),
+        ("train copy --heads 0", "read_heads must be an integer of at least 1, was 0"),
+        ("train copy --slots 0", "slots must be an integer of at least 1, was 0"),
+        ("train copy --slots 100000000000000", "the machine can't be built"),
+        ("train copy --size 0", "size must be"),
+        ("train copy --programs 0", "programs must be an integer of at least 1, was 0"),
+        ("train copy --learning-rate 0", "learning_rate must be a finite number above 0, was 0.0"),
+        ("train copy --learning-rate nan", "learning_rate must be a finite number above 0, was nan"),
+        ("train copy --final-rate 2", "final_rate must be between 0 and 1, was 2.0"),
+        ("train copy --threads 0", "threads must be an integer of at least 1, was 0"),
+        ("train copy --device nowhere", "can't be built on device 'nowhere'"),
+        ("train copy --model ntm --programs 2", "--programs needs --model nutm, was ntm"),
+        ("train copy --model ntm --key-size 2 --attention direct", "--attention, --key-size needs --model nutm"),
+        ("train copy --attention direct --key-size 5", "key_size must equal the number of programs"),
+        ("train copy --controller gru --cell-noise 0.1", "cell_noise needs an lstm controller, was 'gru'"),
+        ("train copy --controller gru --backend fused", "backend 'fused' doesn't cover a gru controller"),
+        ("train continual --stop-when-solved 1", "stop_when_solved must be 0 for continual learning"),
+        ("reproduce singel", "did you mean 'single'?"),
+        ("reproduce single --preset deflaut", "did you mean 'default'?"),
+        ("reproduce single --backend fusde", "did you mean 'fused'?"),
+        ("reproduce single --seeds 0", "seeds must be an integer of at least 1, was 0"),
+        ("reproduce single --jobs 0", "jobs must be an integer of at least 1, was 0"),
+        ("reproduce single --budget -5", "budget must be an integer of at least 1, was -5"),
+        ("reproduce single --only nothing", "no cell of single has 'nothing' in its name; the cells are copy/ntm, "),
+        ("reproduce all --only nothing", "no cell of "),
+        ("demo --seed -1", "seed must be an integer of at least 0, was -1"),
+        ("eval nowhere", "nowhere is not a run: it has no config.json"),
+    ],
+)
+def test_a_mistake_without_a_run(nsm, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    said = nsm(*arguments.split())
+    is_one_sentence(said)
+    assert words in said.err
+    assert list(tmp_path.iterdir()) == [], "nothing should have been written"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--length 20-10", "Copy.length is (20, 10): it must be two whole numbers"),
+        ("--length 0", "Copy.length is (0, 0)"),
+        ("--length ten", "length must be a number or two joined by a dash, like 120 or 10-20, was 'ten'"),
+        ("--length=-5", "length must be a number or two joined by a dash"),
+        ("--length 1-2-3", "length must be a number or two joined by a dash"),
+        ("--length 5-", "length must be a number or two joined by a dash"),
+        ("--repeats 3", "This task has no range 'repeats': it has length."),
+        ("--which bets", "did you mean 'best'?"),
+        ("--sequences 0", "sequences must be an integer of at least 1, was 0"),
+        ("--slots 0", "slots must be an integer of at least 1, was 0"),
+        ("--seed -1", "seed must be an integer of at least 0, was -1"),
+        ("--seed 5000000000", "seed is 5000000000"),
+        ("--backend cpu", "backend must be one of"),
+        ("--threads 0", "threads must be"),
+    ],
+)
+def test_a_mistake_with_a_run(nsm, trained, options, words):
+    before = snapshot(trained)
+    said = nsm("eval", trained, *options.split())
+    is_one_sentence(said)
+    assert words in said.err
+    assert snapshot(trained) == before
+
+
+# --- directories ------------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_of_another_configuration_lists_the_differences(nsm, trained):
+    before = snapshot(trained)
+    said = nsm("train", "copy", *TINY, *RUN, "--seed", 7, "--programs", 3, "--out", trained)
+    is_one_sentence(said)
+    assert f"{trained} holds a run of another configuration: " in said.err
+    assert "machine.programs.count was 2, is 3; seed was 0, is 7" in said.err
+    assert snapshot(trained) == before
+
+
+def test_a_directory_of_another_model_lists_that(nsm, trained):
+    said = nsm("train", "copy", "--model", "ntm", *TINY, *RUN, "--out", trained)
+    is_one_sentence(said)
+    assert "machine.programs was {" in said.err
+    assert "is None" in said.err
+
+
+@pytest.mark.parametrize("command", ["train", "demo"])
+def test_a_directory_of_something_else_is_left_alone(nsm, tmp_path, command):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    before = snapshot(tmp_path)
+    arguments = ["train", "copy", *TINY, *RUN] if command == "train" else ["demo"]
+    said = nsm(*arguments, "--out", tmp_path)
+    is_one_sentence(said)
+    assert "is not empty and holds no run; choose another directory" in said.err
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+@pytest.mark.parametrize("command", ["train", "reproduce", "demo"])
+def test_a_file_in_the_way_is_left_alone(nsm, tmp_path, command, place):
+    (tmp_path / "file").write_text("mine")
+    arguments = {
+        "train": ["train", "copy", *TINY, *RUN],
+        "reproduce": ["reproduce", "single", "--budget", "1", "--seeds", "1", "--only", "copy/ntm"],
+        "demo": ["demo"],
+    }[command]
+    said = nsm(*arguments, "--out", tmp_path / place)
+    is_one_sentence(said)
+    assert "can't be written: " in said.err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["train", "reproduce"])
+def test_a_directory_that_cannot_be_written(nsm, tmp_path, command, monkeypatch):
+    """Refused by the system where permissions count; the superuser, for whom they don't, is refused by a stand-in."""
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed").chmod(0o500)
+    if os.geteuid() == 0:
+
+        def refuse(path, *_, **__):
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(os, "mkdir", refuse)
+    arguments = {
+        "train": ["train", "copy", *TINY, *RUN],
+        "reproduce": ["reproduce", "single", "--budget", "1", "--seeds", "1", "--only", "copy/ntm"],
+    }[command]
+    said = nsm(*arguments, "--out", tmp_path / "closed" / "run")
+    monkeypatch.undo()
+    is_one_sentence(said)
+    assert "can't be written: Permission denied" in said.err
+    assert list((tmp_path / "closed").iterdir()) == []
+
+
+def test_a_place_where_nobody_can_write_from_a_shell():
+    arguments = ["train", "copy", *TINY, *RUN, "--out", "/proc/nsm/run"]
+    done = subprocess.run([sys.executable, "-m", "nsm", *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("nsm: /proc/nsm/run can't be written: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["train", "eval"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("not json", "config.json is damaged: not JSON"),
+        ("[]", "config.json does not describe a run of nsm"),
+        ('{"format": "nsm-run", "version": 99}', "has version 99; this nsm reads version 1"),
+        ('{"format": "nsm-run", "version": 1, "config": {"task": "copy"}}', "config.json is not one of this nsm's: "),
+    ],
+)
+def test_a_run_that_cannot_be_read(nsm, tmp_path, command, content, words):
+    (tmp_path / "config.json").write_text(content)
+    arguments = ["train", "copy", *TINY, *RUN, "--out", tmp_path] if command == "train" else ["eval", tmp_path]
+    said = nsm(*arguments)
+    is_one_sentence(said)
+    assert words in said.err
+    assert (tmp_path / "config.json").read_text() == content
+
+
+def test_a_run_that_was_never_saved_cannot_be_evaluated(nsm, trained, tmp_path):
+    shutil.copy(trained / "config.json", tmp_path / "config.json")
+    said = nsm("eval", tmp_path)
+    is_one_sentence(said)
+    assert "has no checkpoint yet: train it first" in said.err
+
+
+@pytest.mark.parametrize("command", ["train", "eval"])
+def test_a_run_without_a_valid_checkpoint_is_never_begun_anew(nsm, trained, tmp_path, caplog, command):
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    for model in (tmp_path / "run").rglob("model.safetensors"):
+        model.write_bytes(b"")
+    before = snapshot(tmp_path)
+    arguments = ["train", "copy", *TINY, *RUN, "--out"] if command == "train" else ["eval"]
+    said = nsm(*arguments, tmp_path / "run")
+    is_one_sentence(said)
+    assert "no valid checkpoint is left" in said.err
+    assert "model.safetensors is damaged" in caplog.text, "the damaged file should be named"
+    assert snapshot(tmp_path) == before
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(nsm, trained, tmp_path, monkeypatch):
+    from nsm.training import checkpoints
+
+    shutil.copytree(trained, tmp_path / "run")
+    newest = RunDirectory(trained).checkpoint("last")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "VERSION", 2)
+        checkpoints.save(tmp_path / "run" / "checkpoints", newest)
+    said = nsm("eval", tmp_path / "run")
+    is_one_sentence(said)
+    assert "has checkpoint version 2; this nsm reads version 1" in said.err
+
+
+def test_a_damaged_result_is_named(nsm, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run" / "result.json").write_text("{")
+    said = nsm("train", "copy", *TINY, *RUN, "--out", tmp_path / "run")
+    is_one_sentence(said)
+    assert "result.json is damaged: not a JSON object" in said.err
+
+
+# --- failures that are no mistakes ------------------------------------------------------------------------------------
+
+
+def test_a_run_that_diverges_ends_with_code_1_and_the_reason_in_its_directory(nsm, tmp_path):
+    said = nsm("train", "copy", *TINY, *RUN, "--learning-rate", "1e30", "--out", tmp_path / "run")
+    assert said.code == 1
+    assert said.out == ""
+    sentence = said.err.splitlines()[-1]
+    assert sentence.startswith("nsm: ")
+    assert "iteration" in sentence
+    assert "the first bad tensor is" in sentence
+    failure = json.loads((tmp_path / "run" / "failure.json").read_text())
+    assert f"nsm: {failure['reason']}" == sentence
+
+
+def test_ctrl_c_elsewhere_is_no_traceback(nsm, trained, monkeypatch):
+    from nsm.commands import eval as command
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "evaluate", interrupt)
+    said = nsm("eval", trained)
+    assert (said.code, said.err) == (130, "nsm: stopped\n")
+
+
+def test_a_bug_is_not_passed_off_as_a_mistake(nsm, tmp_path, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(learner.FusedLearner, "_gradients", broken)
+    with pytest.raises(ZeroDivisionError):
+        nsm("train", "copy", *TINY, *RUN, "--out", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "failure.json").read_text())["reason"] == "a bug"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["", "trian copy", "train", "train copy --modle nutm", "train copy --iterations many", "eval", "reproduce"],
+)
+def test_what_cannot_be_parsed_ends_with_code_2(nsm, arguments):
+    said = nsm(*arguments.split())
+    assert said.code == 2
+    assert "Traceback" not in said.err
+    assert said.err

@@ -1,0 +1,263 @@
+"""The paper by command: every experiment yields its table, goes on where it stopped, and loses no run to another."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from nsm.experiments import campaign, params
+from nsm.experiments.campaign import Job, Outcome
+from nsm.experiments.machines import SYNTHETIC
+from nsm.experiments.paper import EXPERIMENTS, SEQUENCING, SINGLE, Cell, cells
+from nsm.experiments.recipes import recipe
+from nsm.experiments.summary import summarise
+from nsm.programs import Programs
+from nsm.training.loop import task_pair
+from nsm.training.run import RunDirectory
+
+EXPECTED = {
+    "single": [f"{task}/{model}" for task in SINGLE for model in ("ntm", "nutm")],
+    "ablation": [
+        f"associative-recall/{name}" for name in ("nutm", "direct", "key-value", "uniform", "ntm", "ntm-2-heads")
+    ],
+    "sequencing": [f"{task}/{model}" for task in SEQUENCING for model in ("ntm", "nutm")],
+    "continual": ["continual/ntm", "continual/nutm"],
+}
+
+
+# --- the paper as data ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", ["paper", "authors", "default"])
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_cell_is_a_run_of_its_task(experiment, preset):
+    found = cells(experiment, preset)
+    assert [cell.name for cell in found] == EXPECTED[experiment]
+    for cell in found:
+        task_pair(cell.config)
+        assert cell.config.preset == preset
+        assert (cell.config.machine.programs is None) == cell.model.startswith("ntm")
+
+
+def test_the_variants_of_the_ablation():
+    found = {cell.model: cell.config for cell in cells("ablation")}
+    assert found["nutm"].key_loss == 0.1
+    assert found["key-value"] == replace(found["nutm"], key_loss=0.0)
+    assert found["direct"].machine.programs == Programs(2, attention="direct")
+    assert found["uniform"].machine.programs == Programs(2, attention="uniform")
+    assert found["ntm-2-heads"].machine.memory.read_heads == found["ntm-2-heads"].machine.memory.write_heads == 2
+
+
+def test_the_programs_of_sequencing_and_of_continual_learning():
+    counts = [cell.config.machine.programs.count for cell in cells("sequencing") if cell.model == "nutm"]
+    assert counts == [3, 3, 3, 4]
+    ntm, nutm = (cell.config.machine for cell in cells("continual"))
+    assert ntm.controller.kind == nutm.controller.kind == "feed-forward"
+    assert nutm.programs == Programs(6, attention="gumbel")
+
+
+def test_the_settings_of_the_paper():
+    single = recipe("repeat-copy", "nutm", "paper")
+    assert (single.iterations, single.batch_size) == (100_000, 1)
+    assert recipe("long-copy", "ntm", "paper").iterations == 50_000
+    sequence = recipe("copy+repeat-copy", "ntm", "paper")
+    assert (sequence.iterations, sequence.batch_size) == (50_000, 16)
+    optimiser = single.optimiser
+    assert (optimiser.kind, optimiser.learning_rate, optimiser.alpha, optimiser.momentum, optimiser.clip) == (
+        "rmsprop",
+        1e-4,
+        0.95,
+        0.9,
+        10.0,
+    )
+    assert (single.key_loss, single.key_loss_decay) == (0.1, 0.9)
+
+
+def test_only_keeps_cells_by_name_and_a_budget_cuts_their_runs():
+    found = cells("single", only="recall/nutm", budget=7)
+    assert [cell.name for cell in found] == ["associative-recall/nutm"]
+    config = found[0].config
+    assert (config.iterations, config.evaluate_every, config.log_every, config.checkpoint_every) == (7, 1, 1, 7)
+    assert (config.evaluate_sequences, config.test_sequences) == (7, 7)
+    assert cells("single", budget=10**9) == cells("single"), "a budget never makes a run longer"
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+def test_all_25_published_parameter_counts_are_exact(nsm):
+    said = nsm("reproduce", "params", "--json")
+    assert said.code == 0
+    rows = json.loads(said.out)
+    assert len(rows) == 25
+    assert [row for row in rows if row["published"] != row["ours"]] == []
+    assert {row["row"] for row in rows} == {*SYNTHETIC, "babi"}
+    assert {row["published"] for row in rows if row["row"] == "copy"} == {63_260, 52_206}
+    said = nsm("reproduce", "params")
+    assert said.out.count("exact") == 25
+    assert "differs" not in said.out
+    assert sum(params.PUBLISHED_BABI.values()) == 891_136 + 934_787 + 794_773
+
+
+# --- campaigns --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """All four experiments, two iterations a run: what was printed, and where the runs lie."""
+    root = tmp_path_factory.mktemp("all")
+    command = [sys.executable, "-m", "nsm", "reproduce", "all", "--seeds", "1", "--budget", "2", "--out", str(root)]
+    command += ["--jobs", "1"]
+    return root, subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+
+
+def test_every_experiment_yields_its_table(everything):
+    _, done = everything
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert list(document) == ["params", *EXPERIMENTS]
+    for experiment, names in EXPECTED.items():
+        rows = document[experiment]
+        assert [f"{row['row']}/{row['model']}" for row in rows] == names
+        for row in rows:
+            assert (row["seeds"], row["failed"]) == (1, 0)
+            assert row["best"] == row["mean"] == row["median"]
+            assert row["sd"] is None
+            assert row["solved"] == 0.0
+        lines = [line for line in done.stderr.splitlines() if line.startswith(f"{experiment}: ")]
+        assert len(lines) == len(names)
+        assert lines[-1].startswith(f"{experiment}: {len(names)}/{len(names)} runs, ")
+    single = {(row["row"], row["model"]): row for row in document["single"]}
+    assert single["repeat-copy", "nutm"]["published"] == 366.69
+    assert single["ngrams", "ntm"]["metric"] == "cross_entropy_bits"
+    assert single["ngrams", "ntm"]["extra"]["optimum_bits"] < single["ngrams", "ntm"]["best"]
+    assert all(0 <= a <= 1 for row in document["continual"] for phase in row["phases"] for a in phase.values())
+
+
+def test_again_it_is_the_same_table_without_training(everything, nsm):
+    root, done = everything
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    said = nsm("reproduce", "all", "--seeds", 1, "--budget", 2, "--out", root, "--json")
+    assert (said.code, json.loads(said.out)) == (0, json.loads(done.stdout))
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+
+
+def test_the_table_stands_beside_the_papers(everything, nsm):
+    root, _ = everything
+    said = nsm("reproduce", "single", "--seeds", 1, "--budget", 2, "--out", root)
+    assert said.code == 0
+    assert "single, paper settings: wrong bits per sequence" in said.out
+    assert re.search(r"repeat-copy +nutm +366\.69 +[\d.,]+ ", said.out)
+    assert "ngrams: bits of cross-entropy, best possible" in said.out
+    said = nsm("reproduce", "continual", "--seeds", 1, "--budget", 2, "--out", root)
+    assert "accuracy on every task after each" in said.out
+    assert re.search(r"nutm +repeat-copy +0\.\d{3} +0\.\d{3} +0\.\d{3} +0\.\d{3}", said.out)
+
+
+def test_all_with_only_takes_the_experiments_that_have_such_cells(everything, nsm):
+    root, _ = everything
+    said = nsm("reproduce", "all", "--seeds", 1, "--budget", 2, "--out", root, "--only", "uniform", "--json")
+    assert said.code == 0, said.err
+    assert list(json.loads(said.out)) == ["params", "ablation"]
+
+
+def test_a_run_of_another_configuration_stops_the_campaign_before_it_starts(everything, nsm):
+    root, _ = everything
+    config = root / "single" / "paper-2" / "copy" / "nutm" / "seed-0" / "config.json"
+    document = json.loads(config.read_text())
+    try:
+        config.write_text(json.dumps({**document, "config": {**document["config"], "batch_size": 3}}))
+        said = nsm("reproduce", "single", "--seeds", 2, "--budget", 2, "--out", root)
+    finally:
+        config.write_text(json.dumps(document, indent=2) + "\n")
+    assert said.code == 2
+    assert "holds a run of another configuration: batch_size was 3, is 1" in said.err
+    assert not (root / "single" / "paper-2" / "copy" / "ntm" / "seed-1").exists()
+
+
+def tiny(**changes):
+    machine = recipe("copy", "nutm").machine
+    small = replace(
+        machine,
+        controller=replace(machine.controller, size=8),
+        memory=replace(machine.memory, slots=16, width=4),
+    )
+    options = {"machine": small, "evaluate_sequences": 4, "test_sequences": 4, "log_every": 5, "evaluate_every": 50}
+    return recipe("copy", "nutm", **{**options, "iterations": 10, **changes})
+
+
+def test_a_run_that_diverges_or_dies_takes_no_other_with_it(tmp_path):
+    """Four runs on two processes: one goes well, one diverges, one's process is killed, and one comes after those."""
+    bad = replace(tiny(), optimiser=replace(tiny().optimiser, learning_rate=1e30))
+    configs = {"diverges": bad, "dies": tiny(iterations=1500), "well": tiny(), "after": tiny()}
+    planned = [Job(Cell("row", name, config), 0, tmp_path / name) for name, config in configs.items()]
+    dies = planned[1]
+    killed = []
+
+    def tick(known):
+        if not killed and known.get(dies, Outcome("done")) is None and campaign.progress(dies)[0] > 100:
+            killed.append(int((dies.directory / "lock").read_text()))
+            os.kill(killed[0], signal.SIGKILL)
+
+    outcomes = {job.cell.model: outcome for job, outcome in campaign.run(planned, 2, "fused", tick).items()}
+    assert outcomes["well"] == outcomes["after"] == Outcome("done")
+    assert outcomes["diverges"].status == "failed"
+    assert "the first bad tensor is" in outcomes["diverges"].reason
+    assert outcomes["dies"] == Outcome("failed", "its process died with exit code -9")
+    failures = {job.cell.model: RunDirectory(job.directory).failure() for job in planned}
+    assert failures["dies"]["reason"] == "its process died with exit code -9"
+    assert "the first bad tensor is" in failures["diverges"]["reason"]
+    assert failures["well"] is failures["after"] is None
+    table = {job.cell.model: summarise(job.cell, [job.directory]) for job in planned}
+    assert [(table[name].seeds, table[name].failed) for name in configs] == [(0, 1), (0, 1), (1, 0), (1, 0)]
+    # Once more: what died goes on from its checkpoint and ends; what is done stays.
+    assert campaign.run([dies, planned[2]], 1, "fused") == {dies: Outcome("done"), planned[2]: Outcome("done")}
+    assert RunDirectory(dies.directory).failure() is None
+
+
+def test_a_failed_run_shows_in_the_table_and_in_the_exit_code(nsm, monkeypatch, tmp_path):
+    """What happens after a campaign with a failure, without running one."""
+
+    def run(planned, processes, backend, tick):
+        outcomes = {job: Outcome("done") for job in planned}
+        outcomes[planned[0]] = Outcome("failed", "no space left")
+        RunDirectory(planned[0].directory).path.mkdir(parents=True)
+        RunDirectory(planned[0].directory).fail("no space left", 3)
+        return outcomes
+
+    monkeypatch.setattr(campaign, "run", run)
+    arguments = ("reproduce", "single", "--seeds", 1, "--only", "copy/ntm", "--out", tmp_path, "--budget")
+    said = nsm(*arguments, 2)
+    assert said.code == 1
+    assert "0 (1 failed)" in said.out
+    assert "copy/ntm seed 0 failed: no space left" in said.err
+    said = nsm(*arguments, 3, "--json")
+    assert said.code == 1
+    assert json.loads(said.out)[0]["failed"] == 1
+
+
+def test_a_stopped_campaign_saves_its_runs_and_goes_on(tmp_path):
+    """Ctrl-C goes to all processes of a terminal; each run is stopped once, by the campaign, and saves."""
+    command = [sys.executable, "-m", "nsm", "reproduce", "single", "--only", "ngrams/", "--seeds", "1"]
+    command += ["--budget", "1000000", "--preset", "default", "--out", str(tmp_path)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes, start_new_session=True)
+    runs = [tmp_path / "single" / "default-1000000" / "ngrams" / model / "seed-0" for model in ("ntm", "nutm")]
+    while not all((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size for run in runs):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 75, err
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == "nsm: stopped; what was done is saved, and the same command goes on from there"
+    for run in runs:
+        saved = RunDirectory(run).checkpoint("last").step
+        assert saved >= RunDirectory(run).metrics()[-1]["step"], "the step under way was finished and saved"
+        assert RunDirectory(run).failure() is None

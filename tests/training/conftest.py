@@ -1,0 +1,18 @@
+import os
+
+import pytest
+
+from nsm.tasks import registry
+from training import small_runs
+
+
+@pytest.fixture(autouse=True)
+def tiny_copy(monkeypatch):
+    """The tiny task is in the registry while these tests run, and in nobody else's."""
+    monkeypatch.setitem(registry.TASKS, small_runs.NAME, small_runs.TASK)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """What a process wrote survives its death without fsync; only a machine that dies needs it, and none does here."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)

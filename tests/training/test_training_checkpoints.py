@@ -1,0 +1,205 @@
+"""Checkpoints are complete or absent, verified when read, and the last good one is never lost."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from nsm.checks import UserError
+from nsm.training import checkpoints
+from nsm.training.checkpoints import Checkpoint, Damaged
+from nsm.training.loop import train
+from nsm.training.run import RunDirectory
+from training.small_runs import contents, overshooting, small
+from training.test_training_resume import interrupted_at
+
+FILES = ("model.safetensors", "optimiser.safetensors", "state.json", "MANIFEST.json")
+
+
+def checkpoint(step, value=0.0):
+    tensor = torch.full((3,), value)
+    return Checkpoint(
+        step, {"weight": tensor}, {"square": tensor, "updates": torch.tensor([step])}, {"best_step": None}
+    )
+
+
+def test_what_is_saved_comes_back(tmp_path):
+    saved = checkpoint(7, 1.5)
+    path = checkpoints.save(tmp_path, saved)
+    assert path == tmp_path / "00000007"
+    assert sorted(file.name for file in path.iterdir()) == sorted(FILES)
+    loaded = checkpoints.load(path)
+    assert (loaded.step, loaded.state) == (7, {"best_step": None})
+    assert torch.equal(loaded.model["weight"], saved.model["weight"])
+    assert torch.equal(loaded.optimiser["updates"], torch.tensor([7]))
+
+
+def test_saving_a_step_again_replaces_it(tmp_path):
+    for value in (1.0, 2.0):
+        checkpoints.save(tmp_path, checkpoint(7, value))
+    assert checkpoints.load(tmp_path / "00000007").model["weight"][0] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["00000007"]
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def harm(file: Path, how: str, at: float = 0.5) -> None:
+    content = file.read_bytes()
+    if how == "deleted":
+        file.unlink()
+    elif how == "emptied":
+        file.write_bytes(b"")
+    elif how == "truncated":
+        file.write_bytes(content[:-1])
+    else:
+        place = int(at * (len(content) - 1))
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+
+
+HARM = ("deleted", "emptied", "truncated", "flipped")
+
+
+@pytest.mark.parametrize("how", HARM)
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(tmp_path, caplog, name, how):
+    checkpoints.save(tmp_path, checkpoint(1, 1.0))
+    checkpoints.save(tmp_path, checkpoint(2, 2.0))
+    harm(tmp_path / "00000002" / name, how)
+    found = checkpoints.latest(tmp_path)
+    assert found is not None
+    assert (found.step, found.model["weight"][0].item()) == (1, 1.0)
+    assert str(tmp_path / "00000002" / name) in caplog.text
+    with pytest.raises(Damaged, match=name):
+        checkpoints.load(tmp_path / "00000002")
+
+
+def test_no_flipped_bit_goes_unnoticed(tmp_path):
+    """One bit of every byte of every file, one at a time."""
+    path = checkpoints.save(tmp_path, checkpoint(1))
+    for name in FILES:
+        content = (path / name).read_bytes()
+        for place in range(len(content)):
+            changed = bytearray(content)
+            changed[place] ^= 1 << place % 8
+            (path / name).write_bytes(changed)
+            with pytest.raises(Damaged):
+                checkpoints.load(path)
+        (path / name).write_bytes(content)
+    checkpoints.load(path)
+
+
+@pytest.mark.parametrize("digit", "023456789")
+def test_a_version_made_up_by_damage_is_no_newer_version(tmp_path, digit):
+    manifest = checkpoints.save(tmp_path, checkpoint(1)) / "MANIFEST.json"
+    manifest.write_text(manifest.read_text().replace('"version": 1', f'"version": {digit}'))
+    with pytest.raises(Damaged, match=r"MANIFEST\.json is missing or damaged"):
+        checkpoints.load(manifest.parent)
+
+
+@pytest.mark.parametrize("how", HARM)
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_goes_on_from_the_checkpoint_before_the_damaged_one(tmp_path, caplog, name, how):
+    config = small(iterations=8, keep_checkpoints=1)
+    train(config, tmp_path / "straight")
+    interrupted_at(5, config, tmp_path / "run")
+    shutil.copytree(tmp_path / "run" / "checkpoints" / "00000005", tmp_path / "older")
+    interrupted_at(6, config, tmp_path / "run")
+    shutil.copytree(tmp_path / "older", tmp_path / "run" / "checkpoints" / "00000005", dirs_exist_ok=True)
+    harm(tmp_path / "run" / "checkpoints" / "00000006" / name, how)
+    # Interrupted once more right after: with one checkpoint kept, it must be the new one, not the damaged.
+    interrupted_at(6, config, tmp_path / "run")
+    assert "00000006" in caplog.text
+    train(config, tmp_path / "run")
+    assert contents(tmp_path / "run") == contents(tmp_path / "straight")
+
+
+def test_a_damaged_newest_checkpoint_never_displaces_a_good_one(tmp_path):
+    checkpoints.save(tmp_path, checkpoint(9))
+    harm(tmp_path / "00000009" / "state.json", "emptied")
+    checkpoints.save(tmp_path, checkpoint(5))
+    checkpoints.prune(tmp_path, keep=1, best=None, last=5)
+    assert checkpoints.steps(tmp_path) == [5]
+
+
+@pytest.mark.parametrize("how", ["damaged", "removed"])
+def test_a_run_without_a_valid_checkpoint_stops_and_changes_nothing(tmp_path, how):
+    interrupted_at(5, small(), tmp_path)
+    for path in (tmp_path / "checkpoints").iterdir():
+        harm(path / "model.safetensors", "emptied") if how == "damaged" else shutil.rmtree(path)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"checkpoint is left in .*; move the run away to start anew"):
+        train(small(), tmp_path)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_damaged_best_checkpoint_is_named_and_the_last_one_tested(tmp_path, caplog):
+    train(overshooting(), tmp_path)
+    run = RunDirectory(tmp_path)
+    assert run.checkpoint("best").step == 4
+    harm(run.checkpoints / "00000004" / "model.safetensors", "flipped")
+    assert run.checkpoint("best").step == 12
+    assert "model.safetensors is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("harmed", ["{", "[]", '{"seconds": 1, "hours": 2}'])
+def test_a_damaged_clock_costs_the_time_only(tmp_path, caplog, harmed):
+    config = small()
+    train(config, tmp_path / "straight")
+    interrupted_at(5, config, tmp_path / "run")
+    (tmp_path / "run" / "clock.json").write_text(harmed)
+    train(config, tmp_path / "run")
+    assert contents(tmp_path / "run") == contents(tmp_path / "straight")
+    assert "the time spent so far is not known" in caplog.text
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_another_version_is_refused_even_if_an_older_checkpoint_could_be_read(tmp_path, monkeypatch, version):
+    checkpoints.save(tmp_path, checkpoint(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "VERSION", version)
+        checkpoints.save(tmp_path, checkpoint(2))
+    with pytest.raises(UserError, match=f"00000002 has checkpoint version {version!r}; this nsm reads version 1"):
+        checkpoints.latest(tmp_path)
+
+
+def test_a_stored_checkpoint_of_version_1_loads():
+    """Written when the format was made, and kept: what was saved once is read for ever."""
+    found = checkpoints.load(Path(__file__).parent / "checkpoint-version-1" / "00000007")
+    assert found.step == 7
+    assert torch.equal(found.model["weight"], torch.tensor([1.5, 1.5, 1.5]))
+    assert found.optimiser["updates"].item() == 7
+    assert found.state == {"best_step": None}
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path):
+    for step in (1, 2, 3, 4, 5):
+        checkpoints.save(tmp_path, checkpoint(step))
+    checkpoints.prune(tmp_path, keep=2, best=2, last=5)
+    assert checkpoints.steps(tmp_path) == [2, 4, 5]
+    checkpoints.prune(tmp_path, keep=1, best=None, last=5)
+    assert checkpoints.steps(tmp_path) == [5]
+
+
+def test_a_run_keeps_as_many_as_it_says(tmp_path):
+    train(small(checkpoint_every=1, keep_checkpoints=3), tmp_path)
+    run = RunDirectory(tmp_path)
+    best = run.checkpoint("last").state["best_step"]
+    assert checkpoints.steps(run.checkpoints) == sorted({best, 10, 11, 12})
+
+
+def test_two_runs_of_one_configuration_have_the_same_checkpoints_to_the_byte(tmp_path):
+    for name in ("one", "two"):
+        train(small(), tmp_path / name)
+    one, two = (
+        {p.relative_to(d): p.read_bytes() for p in (d / "checkpoints").rglob("*.*")} for d in tmp_path.iterdir()
+    )
+    assert one == two
+    assert len(one) >= 8

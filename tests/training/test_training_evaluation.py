@@ -1,0 +1,105 @@
+"""Evaluation: fixed sequences, the same figures every time, whatever is computed beside a sequence."""
+
+import pytest
+import torch
+
+from nsm.tasks import Batch, Copy, with_ranges
+from nsm.training import evaluation
+from nsm.training.evaluation import HELD_OUT, TEST, evaluate
+from nsm.training.loop import TRAIN, build, task_pair
+from training.small_runs import TASK, small
+
+BACKENDS = ["fused", "reference"]
+
+
+@pytest.fixture(params=BACKENDS)
+def machine(request):
+    return build(small(size=16), request.param).machine
+
+
+def single(batch: Batch, i: int) -> Batch:
+    """One sequence of a batch, alone and without padding."""
+    end = int(batch.lengths[i])
+    cut = [array[:end, i : i + 1] for array in (batch.inputs, batch.targets, batch.mask)]
+    return Batch(*cut, batch.lengths[i : i + 1], batch.decoding[i : i + 1], batch.subtask[:end, i : i + 1])
+
+
+def test_the_same_figures_every_time(machine):
+    assert evaluate(machine, TASK.train, 60) == evaluate(machine, TASK.train, 60)
+
+
+def test_figures_are_those_of_the_sequences_one_by_one(machine, monkeypatch):
+    monkeypatch.setattr(evaluation, "BATCH", 8)
+    together = evaluate(machine, TASK.train, 20, seed=3)
+    alone = None
+    for step, size in enumerate((8, 8, 4)):
+        batch = TASK.train.batch(3, TEST, step, size)
+        for i in range(size):
+            one = single(batch, i)
+            with torch.no_grad():
+                logits, _ = machine.eval()(torch.from_numpy(one.inputs))
+            metrics = TASK.train.metrics(logits, one)
+            alone = metrics if alone is None else alone + metrics
+    assert together.sequences == alone.sequences == 20
+    assert (together.bits, together.bit_errors, together.perfect) == (alone.bits, alone.bit_errors, alone.perfect)
+    assert together.nats == pytest.approx(alone.nats, rel=1e-5)
+    assert together.l1_errors == pytest.approx(alone.l1_errors, rel=1e-5)
+
+
+def test_more_sequences_are_the_same_ones_and_more():
+    task = TASK.train
+    first = [task.batch(0, TEST, 0, size) for size in (10, 50)]
+    for i in range(10):
+        for few, many in zip(single(first[0], i), single(first[1], i), strict=True):
+            assert (few == many).all()
+
+
+def test_streams_of_training_held_out_and_test_sequences_differ():
+    assert len({TRAIN, HELD_OUT, TEST}) == 3
+    longer = Copy(width=8, length=(10, 10))
+    batches = [longer.batch(0, stream, 0, 1).inputs.tobytes() for stream in (TRAIN, HELD_OUT, TEST)]
+    assert len(set(batches)) == 3
+
+
+def test_the_machine_is_left_as_it_was(machine):
+    before = {name: tensor.clone() for name, tensor in machine.state_dict().items()}
+    for training in (True, False):
+        machine.train(training)
+        evaluate(machine, TASK.test, 3)
+        assert machine.training is training
+    assert all(torch.equal(before[name], tensor) for name, tensor in machine.state_dict().items())
+    assert all(parameter.requires_grad for parameter in machine.parameters())
+
+
+def test_any_length_and_any_tape(machine):
+    for length, slots in ((1, None), (30, 64), (4, 2)):
+        figures = evaluate(machine, with_ranges(TASK.test, length=length), 5, slots=slots).averages()
+        assert figures["sequences"] == 5
+    short, long = (evaluate(machine, TASK.test, 5, slots=slots).nats for slots in (4, 64))
+    assert short != long
+
+
+def test_a_failure_in_the_middle_leaves_the_mode_as_it_was(machine, monkeypatch):
+    machine.train()
+    with pytest.raises(ValueError, match="slots"):
+        evaluate(machine, TASK.test, 5, slots=0)
+    assert machine.training
+
+
+@pytest.mark.parametrize("ragged", [True, False])
+def test_test_sequences_have_lengths_of_their_own_whatever_training_does(ragged):
+    pair = task_pair(small(ragged=ragged))
+    assert pair.train.ragged is ragged
+    assert pair.test.ragged
+    lengths = {int(n) for n in with_ranges(pair.test, length=(1, 20)).batch(0, TEST, 0, 50).lengths}
+    assert len(lengths) > 5
+
+
+def test_held_out_sequences_have_lengths_of_their_own_whatever_training_does(monkeypatch):
+    from nsm.training import loop
+
+    seen = []
+    monkeypatch.setattr(loop, "evaluate", lambda machine, task, *rest: seen.append(task) or evaluate(machine, task, 3))
+    config = small(ragged=False)
+    loop._held_out(task_pair(config).train, build(config, "fused"), config, 4)
+    assert seen[0].ragged

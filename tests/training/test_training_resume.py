@@ -1,0 +1,170 @@
+"""A run that was interrupted and resumed has the same bytes as one that was not."""
+
+import os
+import random
+import shutil
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+
+from nsm.checks import UserError
+from nsm.programs import Programs
+from nsm.training import checkpoints
+from nsm.training.loop import train
+from nsm.training.run import RunDirectory
+from nsm.training.signals import Interrupted
+from training.faults import Faults, ended, forked
+from training.small_runs import contents, in_another_process, small, strays
+
+
+def gumbel(config):
+    return replace(config, machine=replace(config.machine, programs=Programs(3, attention="gumbel")))
+
+
+def interrupted_at(step, config, directory, backend="fused"):
+    """Train, with a signal during that step."""
+
+    def report(progress, line):
+        if progress.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        train(config, directory, backend, report=report)
+
+
+@pytest.mark.parametrize(
+    ("backend", "config"),
+    [
+        ("fused", small(cell_noise=0.1, random_slots=True)),
+        ("fused", small(optimiser="adam")),
+        ("fused", small(programs=None, batch_size=9)),
+        ("fused", gumbel(small())),
+        ("reference", small(cell_noise=0.1, random_slots=True, iterations=8)),
+        ("reference", small(optimiser="adam", iterations=8)),
+    ],
+    ids=["fused", "fused-adam", "fused-ntm", "fused-gumbel", "reference", "reference-adam"],
+)
+def test_interrupted_at_every_step_equals_straight(tmp_path, backend, config):
+    train(config, tmp_path / "straight", backend)
+    expected = contents(tmp_path / "straight")
+    for step in range(1, config.iterations + 1):
+        directory = tmp_path / f"at-{step}"
+        interrupted_at(step, config, directory, backend)
+        assert checkpoints.steps(directory / "checkpoints")[-1] == step
+        assert RunDirectory(directory).result() is None
+        train(config, directory, backend)
+        assert contents(directory) == expected, f"interrupted at step {step}"
+        assert strays(directory) == []
+
+
+def test_continual_learning_resumes_within_and_between_phases(tmp_path):
+    config = small_continual(10)
+    train(config, tmp_path / "straight", "fused")
+    for step in (1, 2, 5, 9, 10):
+        interrupted_at(step, config, tmp_path / f"at-{step}")
+        train(config, tmp_path / f"at-{step}", "fused")
+        assert contents(tmp_path / f"at-{step}") == contents(tmp_path / "straight")
+
+
+def small_continual(iterations):
+    config = small(iterations=iterations)
+    return replace(config, task="continual", machine=replace(config.machine, input_size=10, output_size=8))
+
+
+@pytest.mark.parametrize("backend", ["fused", "reference"])
+def test_another_process_goes_on_as_this_one_would(tmp_path, backend):
+    config = small(cell_noise=0.1)
+    train(config, tmp_path / "straight", backend)
+    interrupted_at(5, config, tmp_path / "run", backend)
+    code = "from nsm.training.loop import train; train(small(cell_noise=0.1), *sys.argv[1:])"
+    done = in_another_process(code, str(tmp_path / "run"), backend)
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "run") == contents(tmp_path / "straight")
+
+
+def test_lines_of_metrics_after_the_checkpoint_are_cut(tmp_path):
+    config = small()
+    train(config, tmp_path / "straight")
+    interrupted_at(7, config, tmp_path / "run")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    before = metrics.read_bytes()
+    # What a killed process may leave: whole lines, and one that was cut off.
+    metrics.write_bytes(before + b'{"step": 8, "loss": 0.5}\n{"step": 10, "lo')
+    assert [line["step"] for line in RunDirectory(tmp_path / "run").metrics()][-1] == 8
+    train(config, tmp_path / "run")
+    assert contents(tmp_path / "run") == contents(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("harm", ["shortened", "deleted"])
+def test_metrics_that_are_gone_are_an_error_not_a_gap(tmp_path, harm):
+    interrupted_at(7, small(), tmp_path)
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.unlink() if harm == "deleted" else os.truncate(metrics, 10)
+    with pytest.raises(UserError, match=r"metrics\.jsonl is damaged: it is shorter than when the last"):
+        train(small(), tmp_path)
+
+
+def test_a_run_that_stopped_when_solved_is_not_trained_further_if_its_result_is_lost(tmp_path):
+    config = small(solved_loss=1.0, stop_when_solved=2)
+    train(config, tmp_path)
+    before = contents(tmp_path)
+    (tmp_path / "result.json").unlink()
+    assert train(config, tmp_path)["steps"] == 8
+    assert contents(tmp_path) == before
+
+
+def test_a_finished_run_is_not_touched(tmp_path):
+    first = train(small(), tmp_path)
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert train(small(), tmp_path) == first
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == stamps
+
+
+# --- kills ------------------------------------------------------------------------------------------------------------
+
+
+def test_killed_at_every_operation_on_the_disk(tmp_path, monkeypatch):
+    """At the k-th write, fsync, rename, mkdir or removal, for all k: the next start ends as the straight run does."""
+    config = small(iterations=6, checkpoint_every=2, evaluate_every=3, keep_checkpoints=1)
+    straight = tmp_path / "straight"
+    with monkeypatch.context() as patch:
+        counted = Faults(patch, None, lambda: None)
+        train(config, straight, "fused")
+    expected = contents(straight)
+    assert counted.count > 60
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def killed_run(at, directory):
+        with monkeypatch.context() as patch:
+            Faults(patch, at, die)
+            train(config, directory, "fused")
+
+    for at in range(1, counted.count + 1):
+        directory = tmp_path / f"at-{at}"
+        assert ended(forked(lambda: killed_run(at, directory))) == -signal.SIGKILL  # noqa: B023
+        train(config, directory, "fused")
+        assert contents(directory) == expected, f"killed at operation {at}"
+        assert strays(directory) == []
+        shutil.rmtree(directory)
+
+
+def test_killed_at_random_instants(tmp_path):
+    config = small(iterations=60, checkpoint_every=4, evaluate_every=12)
+    train(config, tmp_path / "straight", "fused")
+    expected = contents(tmp_path / "straight")
+    instants, kills, runs = random.Random(0), 0, 0
+    while kills < 20:
+        runs += 1
+        directory = tmp_path / f"run-{runs}"
+        for _ in range(5):
+            child = forked(lambda: train(config, directory, "fused"))  # noqa: B023
+            time.sleep(instants.uniform(0, 0.25))
+            os.kill(child, signal.SIGKILL)
+            kills += ended(child) == -signal.SIGKILL
+        train(config, directory, "fused")
+        assert contents(directory) == expected
+        assert strays(directory) == []

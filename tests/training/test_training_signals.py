@@ -1,0 +1,137 @@
+"""One signal stops a run at the end of its step; two end it at once. One process at a time holds a run."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from nsm.checks import UserError
+from nsm.training import checkpoints
+from nsm.training.loop import train
+from nsm.training.run import RunDirectory
+from nsm.training.signals import Interrupted, asked_by_signal
+from training.faults import ended, forked
+from training.small_runs import contents, small
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+def sending(number, step, times=1):
+    def report(progress, line):
+        if progress.step == step:
+            for _ in range(times):
+                os.kill(os.getpid(), number)
+
+    return report
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path, number):
+    with pytest.raises(Interrupted):
+        train(small(checkpoint_every=100, evaluate_every=100), tmp_path, "fused", report=sending(number, 5))
+    assert checkpoints.steps(tmp_path / "checkpoints") == [5]
+    assert RunDirectory(tmp_path).failure() is None
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_second_signal_ends_the_process_at_once(tmp_path, number):
+    config = small(checkpoint_every=3, evaluate_every=100)
+    child = forked(lambda: train(config, tmp_path, "fused", report=sending(number, 5, times=2)))
+    assert ended(child) == 128 + number
+    assert checkpoints.steps(tmp_path / "checkpoints") == [3]
+    train(config, tmp_path, "fused")
+
+
+def test_a_signal_before_the_first_step_or_after_the_last_loses_nothing(tmp_path, monkeypatch):
+    config = small()
+    train(config, tmp_path / "straight", "fused")
+    with pytest.raises(Interrupted):
+        train(config, tmp_path / "before", "fused", report=sending(signal.SIGTERM, 0))
+    from nsm.training import loop
+
+    def interrupted(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "conclude", interrupted)
+        with pytest.raises(Interrupted):
+            train(config, tmp_path / "after", "fused")
+    with pytest.raises(Interrupted):
+        train(config, tmp_path / "in-last", "fused", report=sending(signal.SIGTERM, config.iterations))
+    for name in ("before", "after", "in-last"):
+        assert RunDirectory(tmp_path / name).result() is None
+        train(config, tmp_path / name, "fused")
+        assert contents(tmp_path / name) == contents(tmp_path / "straight")
+
+
+def test_the_handlers_of_before_are_back_afterwards(tmp_path):
+    before = [signal.getsignal(number) for number in SIGNALS]
+    train(small(), tmp_path, "fused")
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_outside_the_main_thread_signals_are_left_alone():
+    from threading import Thread
+
+    def work():
+        with asked_by_signal(lambda: None):
+            pass
+
+    before = [signal.getsignal(number) for number in SIGNALS]
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_of_several_processes_on_one_directory_exactly_one_proceeds(tmp_path):
+    config, go = small(), tmp_path / "go"
+
+    def work():
+        def report(progress, line):
+            while progress.step == 1 and not go.exists() and os.getppid() == parent:
+                time.sleep(0.01)
+
+        try:
+            train(config, tmp_path / "run", "fused", report=report)
+        except UserError as error:
+            raise SystemExit(2 if "is in use by another process, " in str(error) else 3) from None
+
+    parent = os.getpid()
+    waiting, codes = [forked(work) for _ in range(4)], []
+    while len(waiting) > 1:  # three are refused; the fourth holds the run until it may go on
+        for child in waiting:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                codes.append(os.waitstatus_to_exitcode(status))
+                waiting.remove(child)
+                break
+        time.sleep(0.01)
+    go.touch()
+    assert codes == [2, 2, 2]
+    assert ended(waiting[0]) == 0
+    train(config, tmp_path / "straight", "fused")
+    assert contents(tmp_path / "run") == contents(tmp_path / "straight")
+
+
+def test_processes_with_different_configurations_cannot_mix_on_a_fresh_directory(tmp_path):
+    configs = [small(seed=seed) for seed in range(4)]
+    children = [forked(lambda config=config: train(config, tmp_path, "fused")) for config in configs]
+    codes = [ended(child) for child in children]
+    assert codes.count(0) == 1
+    run = RunDirectory(tmp_path)
+    result = run.result()
+    assert result is not None
+    assert result["seed"] == run.config().seed == codes.index(0)
+
+
+def test_a_lock_dies_with_its_process(tmp_path):
+    config = small()
+
+    def die_holding():
+        with RunDirectory(tmp_path).opened(config):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert ended(forked(die_holding)) == -signal.SIGKILL
+    train(config, tmp_path, "fused")
