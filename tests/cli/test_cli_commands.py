@@ -181,6 +181,13 @@ def test_eval_is_the_same_every_time_and_follows_its_seed(trained, nsm):
     assert other["l1_errors"] != json.loads(nsm(*arguments).out)["l1_errors"]
 
 
+def test_eval_on_a_tape_of_another_size(trained, nsm):
+    arguments = ("eval", trained, "--length", "5", "--sequences", 5, "--json")
+    default, same, other = (json.loads(nsm(*arguments, *slots).out) for slots in ((), ("--slots", 16), ("--slots", 3)))
+    assert default == same
+    assert other["l1_errors"] != default["l1_errors"]
+
+
 def test_eval_gives_what_the_run_found(trained, nsm):
     result = RunDirectory(trained).result()
     for which in ("best", "last"):

@@ -17,6 +17,7 @@ from nsm.experiments.machines import SYNTHETIC
 from nsm.experiments.paper import EXPERIMENTS, SEQUENCING, SINGLE, Cell, cells
 from nsm.experiments.recipes import recipe
 from nsm.experiments.summary import summarise
+from nsm.pretrained import to_json
 from nsm.programs import Programs
 from nsm.training.loop import task_pair
 from nsm.training.run import RunDirectory
@@ -208,7 +209,7 @@ def test_a_run_that_diverges_or_dies_takes_no_other_with_it(tmp_path):
     outcomes = {job.cell.model: outcome for job, outcome in campaign.run(planned, 2, "fused", tick).items()}
     assert outcomes["well"] == outcomes["after"] == Outcome("done")
     assert outcomes["diverges"].status == "failed"
-    assert "the first bad tensor is" in outcomes["diverges"].reason
+    assert re.match("(the loss|a gradient|a weight) .*; the first bad tensor is ", outcomes["diverges"].reason)
     assert outcomes["dies"] == Outcome("failed", "its process died with exit code -9")
     failures = {job.cell.model: RunDirectory(job.directory).failure() for job in planned}
     assert failures["dies"]["reason"] == "its process died with exit code -9"
@@ -219,6 +220,17 @@ def test_a_run_that_diverges_or_dies_takes_no_other_with_it(tmp_path):
     # Once more: what died goes on from its checkpoint and ends; what is done stays.
     assert campaign.run([dies, planned[2]], 1, "fused") == {dies: Outcome("done"), planned[2]: Outcome("done")}
     assert RunDirectory(dies.directory).failure() is None
+
+
+def test_a_bug_in_a_run_is_told_with_its_kind(monkeypatch, tmp_path):
+    from nsm.training import loop
+
+    def broken(*_):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(loop, "train", broken)
+    outcome = campaign._train(json.dumps(to_json(tiny())), str(tmp_path), "fused")
+    assert outcome == Outcome("failed", "ZeroDivisionError: by zero")
 
 
 def test_a_failed_run_shows_in_the_table_and_in_the_exit_code(nsm, monkeypatch, tmp_path):

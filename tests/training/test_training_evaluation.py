@@ -1,8 +1,11 @@
 """Evaluation: fixed sequences, the same figures every time, whatever is computed beside a sequence."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from nsm.programs import Programs
 from nsm.tasks import Batch, Copy, with_ranges
 from nsm.training import evaluation
 from nsm.training.evaluation import HELD_OUT, TEST, evaluate
@@ -26,6 +29,14 @@ def single(batch: Batch, i: int) -> Batch:
 
 def test_the_same_figures_every_time(machine):
     assert evaluate(machine, TASK.train, 60) == evaluate(machine, TASK.train, 60)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_programs_that_are_drawn_in_training_are_not_in_evaluation(backend):
+    config = small()
+    hard = replace(config, machine=replace(config.machine, programs=Programs(6, attention="gumbel")))
+    machine = build(hard, backend).machine.train()
+    assert evaluate(machine, TASK.train, 20) == evaluate(machine, TASK.train, 20)
 
 
 def test_figures_are_those_of_the_sequences_one_by_one(machine, monkeypatch):

@@ -93,7 +93,7 @@ def test_what_is_returned_is_the_tasks_loss_alone():
 
 def drawn_slots(config, count=2000):
     learner = build(config, "fused")
-    task, block = batches(config, 1)
+    task, block = batches(replace(config, seed=0), 1)  # the same batch, whatever the seed of the draws
     return task.min_slots(block[0]), np.array([learner._draw(task, block[0], step)[0] for step in range(count)])
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from nsm.fused.cache import compiled
-from nsm.fused.lanes import fma, load, maximum, minimum, root, splat, store
+from nsm.fused.lanes import fma, load, maximum, minimum, root, splat, store, total
+
+
+@compiled
+def squares(x):
+    """Σ x², infinite or not a number if any of them is. Sizes are padded to 16."""
+    sums = splat(np.float32(0.0))
+    for i in range(0, x.size, 16):
+        v = load(x, i)
+        sums = fma(v, v, sums)
+    return total(sums)
 
 
 @compiled

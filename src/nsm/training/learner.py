@@ -10,6 +10,7 @@ import torch
 
 from nsm import nested
 from nsm.fused.engine import Engine
+from nsm.fused.optimiser import squares
 from nsm.machine import Machine, MachineState, Noise
 from nsm.programs import annealing
 from nsm.tasks import Batch, Task
@@ -32,7 +33,7 @@ class Learner(ABC):
     def step(self, task: Task, batch: Batch, step: int) -> float:
         """Learn from a batch; returns its loss, without l_p. Everything random follows from the seed and the step."""
         slots, noise = self._draw(task, batch, step)
-        self.gradient.zero_()
+        self.gradient.fill_(0)
         loss = self._gradients(task, batch, slots, noise)
         eta = annealing(step, self.config.key_loss, self.config.key_loss_decay)
         # After some hundred iterations η is nothing: l_p is left out when it can't move a float any more.
@@ -98,7 +99,9 @@ class Learner(ABC):
 
 def _finite(flat: torch.Tensor) -> bool:
     """Whether all numbers are finite: one product, and a look at each only if that overflows."""
-    return math.isfinite(torch.dot(flat, flat)) or bool(torch.isfinite(flat).all())
+    # Not torch on the CPU: for a vector this long it would wake its threads and wait for them.
+    total = squares(flat.numpy()) if flat.device.type == "cpu" else float(torch.dot(flat, flat))
+    return math.isfinite(total) or bool(torch.isfinite(flat).all())
 
 
 class ReferenceLearner(Learner):
