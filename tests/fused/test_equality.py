@@ -89,6 +89,13 @@ def test_any_number_of_programs(count):
     assert_equal(Case(machine, 3, 2))
 
 
+@pytest.mark.parametrize("slots", range(1, 50))
+def test_any_number_of_slots(slots):
+    """Padding of every width, beside interfaces so narrow that a vector reaches beyond them."""
+    machine = build(nsm.NTM(slots=slots, width=2), None, "feed-forward", size=2, inputs=1, outputs=1)
+    assert_equal(Case(machine, 2, 1))
+
+
 @pytest.mark.parametrize("shift_range", [0, 1, 3, 9])
 def test_any_shift_range(shift_range):
     """Nine steps either way on a tape of five slots go round it more than once."""

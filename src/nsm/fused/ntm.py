@@ -60,7 +60,7 @@ class NTMWork(NamedTuple):
     d_address: Array
     """(B, heads, N padded)"""
     scratch: Array
-    """(4, N padded + 2·(shifts + 16))"""
+    """(4, N padded + 2·(shifts + 16)), then two vectors of an interface's numbers"""
 
 
 @kernel
@@ -79,12 +79,14 @@ def address(m, xi, x, version, before, now, at):
         squares += float(xi[x + k]) ** 2
     k_inverse = np.float32(1.0 / math.sqrt(squares))
     # Strength, gate, shifts and sharpening lie side by side in ξ: one vector does for all of them.
-    raw, slopes = x + width, m.shifts + 32
+    # Its last lanes are whatever lies beyond, so it has a place of its own, which no line of slots ever reads.
+    raw, values = x + width, 4 * (n_p + 2 * (m.shifts + 16))
+    slopes = values + padded(m.shifts + 3)
     for i in range(0, m.shifts + 3, 16):
         v = load(xi, raw + i)
-        store(m.scratch, i, softplus(v))
+        store(m.scratch, values + i, softplus(v))
         store(m.scratch, slopes + i, sigmoid(v))
-    beta, gamma = m.scratch[0], np.float32(1.0) + m.scratch[m.shifts + 2]
+    beta, gamma = m.scratch[values], np.float32(1.0) + m.scratch[values + m.shifts + 2]
     g = m.scratch[slopes + 1]
     m.acts[acts + STRENGTH], m.acts[acts + GATE] = beta, g
     # The slope of softplus is the sigmoid.
@@ -94,11 +96,11 @@ def address(m, xi, x, version, before, now, at):
     for s in range(m.shifts):
         top = max(top, xi[raw + 2 + s])
     for i in range(0, m.shifts, 16):
-        store(m.scratch, i, exp(load(xi, raw + 2 + i) - splat(top)))
+        store(m.scratch, values + i, exp(load(xi, raw + 2 + i) - splat(top)))
     for s in range(m.shifts):
-        whole += m.scratch[s]
+        whole += m.scratch[values + s]
     for s in range(m.shifts):
-        m.acts[acts + SHIFTS + s] = m.scratch[s] / whole
+        m.acts[acts + SHIFTS + s] = m.scratch[values + s] / whole
 
     # Content: softmax of β D.
     line = at * n_p
@@ -344,7 +346,7 @@ class NTMTape:
             buffers.take("d_memory", batch * m * n_p),
             buffers.take("d_address", batch * heads * n_p),
             # Lanes of padding read the margins of these lines, so they start as zeros.
-            buffers.zeros("scratch", 4 * (n_p + 2 * (shifts + 16))),
+            buffers.zeros("scratch", 4 * (n_p + 2 * (shifts + 16)) + 2 * padded(shifts + 3)),
         )
 
     def load(self, work: NTMWork, state: NTMState) -> None:
