@@ -89,10 +89,11 @@ def test_any_number_of_programs(count):
     assert_equal(Case(machine, 3, 2))
 
 
+@pytest.mark.parametrize("kind", [nsm.NTM, nsm.LRUA, nsm.DNC])
 @pytest.mark.parametrize("slots", range(1, 50))
-def test_any_number_of_slots(slots):
+def test_any_number_of_slots(kind, slots):
     """Padding of every width, beside interfaces so narrow that a vector reaches beyond them."""
-    machine = build(nsm.NTM(slots=slots, width=2), None, "feed-forward", size=2, inputs=1, outputs=1)
+    machine = build(kind(slots=slots, width=3, read_heads=1), None, "feed-forward", size=2, inputs=1, outputs=1)
     assert_equal(Case(machine, 2, 1))
 
 
