@@ -106,6 +106,52 @@ def test_all_25_published_parameter_counts_are_exact(nsm):
     assert sum(params.PUBLISHED_BABI.values()) == 891_136 + 934_787 + 794_773
 
 
+# --- from seeds to a line of a table ----------------------------------------------------------------------------------
+
+
+def seed(directory, **result):
+    directory.mkdir()
+    unsolved = {"solved_step": None, "solved_seconds": None}
+    RunDirectory(directory).finish({**unsolved, **result})
+    return directory
+
+
+def test_the_seeds_of_a_cell_are_summed_up(tmp_path):
+    cell = cells("single", only="repeat-copy/nutm")[0]
+    errors = [(4.0, 40, 8.0), (1.0, 20, 2.0), (7.0, None, None)]
+    directories = [
+        seed(
+            tmp_path / str(i),
+            best={"bit_errors": bits, "l1_errors": bits / 2},
+            solved_step=step,
+            solved_seconds=seconds,
+        )
+        for i, (bits, step, seconds) in enumerate(errors)
+    ]
+    (tmp_path / "failed").mkdir()
+    RunDirectory(tmp_path / "failed").fail("for a reason", 3)
+    found = summarise(cell, [*directories, tmp_path / "failed", tmp_path / "not begun"])
+    assert (found.row, found.model, found.published) == ("repeat-copy", "nutm", 366.69)
+    assert (found.seeds, found.failed) == (3, 1)
+    assert (found.best, found.mean, found.sd, found.median) == (1.0, 4.0, 3.0, 4.0)
+    assert (found.solved, found.solved_steps, found.solved_seconds) == (pytest.approx(2 / 3), 30, 5.0)
+    assert found.extra == {"l1_errors": 0.5}
+
+
+def test_accuracies_are_best_when_high_and_averaged_phase_by_phase(tmp_path):
+    cell = cells("continual", only="/ntm")[0]
+    one = [{"copy": 1.0, "sort": 0.5}, {"copy": 0.75, "sort": 1.0}]
+    two = [{"copy": 0.5, "sort": 0.5}, {"copy": 0.25, "sort": 0.5}]
+    found = summarise(cell, [seed(tmp_path / str(i), phases=phases) for i, phases in enumerate((one, two))])
+    assert (found.best, found.mean) == (0.875, 0.625)
+    assert found.phases == [{"copy": 0.75, "sort": 0.5}, {"copy": 0.5, "sort": 0.75}]
+
+
+def test_a_cell_without_a_result_has_no_figures(tmp_path):
+    found = summarise(cells("ablation")[0], [tmp_path / "nothing"])
+    assert (found.seeds, found.failed, found.best, found.mean, found.sd, found.solved) == (0, 0, None, None, None, None)
+
+
 # --- campaigns --------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@ import os
 import pytest
 
 from nsm.tasks import registry
+from nsm.training import run
 from training import small_runs
 
 
@@ -16,3 +17,9 @@ def tiny_copy(monkeypatch):
 def no_waiting_for_the_disk(monkeypatch):
     """What a process wrote survives its death without fsync; only a machine that dies needs it, and none does here."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture(autouse=True)
+def no_asking_git(monkeypatch):
+    """Two processes per run that is begun, hundreds of times; `test_the_commit_of_a_checkout` asks once."""
+    monkeypatch.setattr(run, "commit", lambda: None)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,12 @@ from nsm.checks import UserError
 from nsm.controllers import Controller
 from nsm.machine import Machine
 from nsm.training import loop
+from nsm.training import run as run_module
 from nsm.training.config import OptimiserConfig, RunConfig
 from nsm.training.evaluation import HELD_OUT, evaluate
 from nsm.training.learner import Diverged
 from nsm.training.loop import build, task_pair, train
-from nsm.training.run import RunDirectory
+from nsm.training.run import RunDirectory, commit
 from training.small_runs import overshooting, small
 
 
@@ -34,6 +36,27 @@ def test_a_runs_directory(finished):
     made_with = json.loads((run.path / "config.json").read_text())["made_with"]
     assert made_with["torch"] == torch.__version__
     assert set(made_with) >= {"nsm", "commit", "numpy", "numba", "python"}
+
+
+def test_the_commit_of_a_checkout(tmp_path, monkeypatch):
+    """By its own name, with a mark if a source was changed; an installed package, even inside one, has none."""
+    source = tmp_path / "src" / "nsm" / "training"
+    source.mkdir(parents=True)
+    (source / "run.py").write_text("tracked")
+    monkeypatch.setattr(run_module, "__file__", str(source / "run.py"))
+    assert commit() is None
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *command], cwd=tmp_path, check=True, capture_output=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert commit() == head[:12]
+    (source / "run.py").write_text("changed")
+    assert commit() == head[:12] + "+"
+    installed = tmp_path / "venv" / "nsm" / "run.py"
+    installed.parent.mkdir(parents=True)
+    installed.write_text("not tracked")
+    monkeypatch.setattr(run_module, "__file__", str(installed))
+    assert commit() is None
 
 
 def test_the_metrics_are_one_line_per_look(finished):
@@ -211,6 +234,16 @@ def test_a_bad_gradient_stops_the_update(monkeypatch, bad):
     monkeypatch.setattr(learner, "_gradients", gradients)
     task = task_pair(small()).train
     with pytest.raises(Diverged, match=r"a gradient is not finite at iteration 8; .* is gradient of output\.bias"):
+        learner.step(task, task.batch(0, 0, 0, 2), 7)
+    assert torch.equal(learner.flat, before)
+
+
+def test_a_bad_loss_stops_the_update_even_if_its_gradient_is_fine(monkeypatch):
+    learner = build(small(), "fused")
+    before = learner.flat.clone()
+    monkeypatch.setattr(learner, "_gradients", lambda *_: math.inf)
+    task = task_pair(small()).train
+    with pytest.raises(Diverged, match="the loss became inf at iteration 8; the first bad tensor is the loss itself"):
         learner.step(task, task.batch(0, 0, 0, 2), 7)
     assert torch.equal(learner.flat, before)
 

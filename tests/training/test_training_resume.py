@@ -153,18 +153,19 @@ def test_killed_at_every_operation_on_the_disk(tmp_path, monkeypatch):
 
 
 def test_killed_at_random_instants(tmp_path):
-    config = small(iterations=60, checkpoint_every=4, evaluate_every=12)
+    config = small(iterations=150, checkpoint_every=4, evaluate_every=12)
     train(config, tmp_path / "straight", "fused")
     expected = contents(tmp_path / "straight")
     instants, kills, runs = random.Random(0), 0, 0
     while kills < 20:
         runs += 1
-        directory = tmp_path / f"run-{runs}"
-        for _ in range(5):
+        directory, code = tmp_path / f"run-{runs}", -signal.SIGKILL
+        while code == -signal.SIGKILL and kills < 10 * runs:
             child = forked(lambda: train(config, directory, "fused"))  # noqa: B023
-            time.sleep(instants.uniform(0, 0.25))
+            time.sleep(instants.uniform(0, 0.15))
             os.kill(child, signal.SIGKILL)
-            kills += ended(child) == -signal.SIGKILL
+            code = ended(child)
+            kills += code == -signal.SIGKILL
         train(config, directory, "fused")
         assert contents(directory) == expected
         assert strays(directory) == []

@@ -98,9 +98,10 @@ def test_of_several_processes_on_one_directory_exactly_one_proceeds(tmp_path):
         except UserError as error:
             raise SystemExit(2 if "is in use by another process, " in str(error) else 3) from None
 
-    parent = os.getpid()
+    parent, deadline = os.getpid(), time.monotonic() + 60
     waiting, codes = [forked(work) for _ in range(4)], []
-    while len(waiting) > 1:  # three are refused; the fourth holds the run until it may go on
+    # Three are refused; the fourth holds the run until it may go on.
+    while len(waiting) > 1 and time.monotonic() < deadline:
         for child in waiting:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:

@@ -100,7 +100,8 @@ class Learner(ABC):
 def _finite(flat: torch.Tensor) -> bool:
     """Whether all numbers are finite: one product, and a look at each only if that overflows."""
     # Not torch on the CPU: for a vector this long it would wake its threads and wait for them.
-    total = squares(flat.numpy()) if flat.device.type == "cpu" else float(torch.dot(flat, flat))
+    plain = flat.device.type == "cpu" and flat.dtype == torch.float32
+    total = squares(flat.numpy()) if plain else float(torch.dot(flat, flat))
     return math.isfinite(total) or bool(torch.isfinite(flat).all())
 
 

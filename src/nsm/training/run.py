@@ -237,17 +237,17 @@ def _made_with() -> dict[str, Any]:
 
 def commit() -> str | None:
     """The commit of the checkout nsm runs from, with a + if files differ from it; None for an installed package."""
-    here = Path(__file__).parent
-    if not any((parent / ".git").exists() for parent in here.parents):
-        return None
+    here = Path(__file__)
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        return subprocess.run(command, cwd=here.parent, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        name = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--", "."], cwd=here, capture_output=True, text=True, check=True
-        )
+        git("ls-files", "--error-unmatch", here.name)  # a package may be installed inside somebody else's checkout
+        return git("rev-parse", "HEAD")[:12] + ("+" if git("status", "--porcelain", "--", "..") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return name.stdout.strip()[:12] + ("+" if dirty.stdout.strip() else "")
 
 
 def _differences(ours: Any, theirs: Any, name: str = "") -> list[str]:
