@@ -110,16 +110,3 @@ def softplus(x):
     p = fma(p, z, splat(np.float32(2 / 3)))
     p = fma(p, z, splat(np.float32(2.0)))
     return fma(p, s, maximum(x, splat(np.float32(0.0))))
-
-
-@kernel
-def softplus_scalar(x):
-    """log(1 + e^x), exact at both ends."""
-    x = float(x)
-    return np.float32(max(x, 0.0) + math.log1p(math.exp(-abs(x))))
-
-
-@kernel
-def sigmoid_scalar(x):
-    """1 / (1 + e^−x)"""
-    return np.float32(1.0 / (1.0 + math.exp(-float(x))))

@@ -147,11 +147,3 @@ class Draws:
         """(N, count) from Beta(½, ½), the arcsine distribution: its distribution function inverts to sin²(πu/2)."""
         root: Doubles = np.sin(0.5 * np.pi * self.uniform(purpose, count))
         return root * root
-
-    def normal(self, purpose: int, count: int) -> Doubles:
-        """(N, count) standard normal, two from two uniforms (Box and Muller)."""
-        pairs = self.uniform(purpose, 2 * -(-count // 2)).reshape(self.sequences, -1, 2)
-        radius = np.sqrt(-2.0 * np.log1p(-pairs[..., 0]))  # 1 − u is never 0, u may be
-        angle = 2.0 * np.pi * pairs[..., 1]
-        both = np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=-1)
-        return both.reshape(self.sequences, -1)[:, :count]
