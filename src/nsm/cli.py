@@ -21,6 +21,7 @@ Command = (
     | Annotated[commands.Train, tyro.conf.subcommand("train")]
     | Annotated[commands.Eval, tyro.conf.subcommand("eval")]
     | Annotated[commands.Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[commands.View, tyro.conf.subcommand("view")]
     | Annotated[commands.Bench, tyro.conf.subcommand("bench")]
 )
 

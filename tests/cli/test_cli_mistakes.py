@@ -72,6 +72,12 @@ def is_one_sentence(said):
         ("reproduce all --only nothing", "no cell of "),
         ("demo --seed -1", "seed must be an integer of at least 0, was -1"),
         ("eval nowhere", "nowhere is not a run: it has no config.json"),
+        ("view nowhere", "nowhere is not a run: it has no config.json"),
+        ("view nowhere --samples 0", "samples must be an integer of at least 1, was 0"),
+        ("view nowhere --samples 99", "samples must be at most 50, was 99"),
+        ("view nowhere --which bets", "did you mean 'best'?"),
+        ("view nowhere --figure picture.jpg", "figure must end with .svg, .pdf, .png, was 'picture.jpg'"),
+        ("view nowhere --port -1", "port must be an integer of at least 0, was -1"),
     ],
 )
 def test_a_mistake_without_a_run(nsm, tmp_path, monkeypatch, arguments, words):

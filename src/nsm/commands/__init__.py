@@ -5,5 +5,6 @@ from nsm.commands.demo import Demo
 from nsm.commands.eval import Eval
 from nsm.commands.reproduce import Reproduce
 from nsm.commands.train import Train
+from nsm.commands.view import View
 
-__all__ = ["Bench", "Demo", "Eval", "Reproduce", "Train"]
+__all__ = ["Bench", "Demo", "Eval", "Reproduce", "Train", "View"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,15 +10,14 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from nsm.checks import UserError, at_least, choose
+from nsm.checks import at_least, choose
+from nsm.commands.ranges import Range, ranges_of, settings_of, shown
 from nsm.commands.terminal import console, option
 from nsm.machine import BACKENDS
-from nsm.tasks import Continual, Sequencing, Task, with_ranges
+from nsm.tasks import Continual, with_ranges
 from nsm.training.evaluation import evaluate
 from nsm.training.loop import task_pair
 from nsm.training.run import RunDirectory
-
-Range = Annotated[str | None, option("N|LOW-HIGH", "the test's")]
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,7 @@ class Eval:
         at_least("sequences", self.sequences, 1)
         run = RunDirectory(self.directory)
         config = run.config()
-        given = {name: getattr(self, name) for name in ("length", "repeats", "items", "sorted_items")}
-        ranges = {name: _range(name, text) for name, text in given.items() if text is not None}
-        test = with_ranges(task_pair(config).test, **ranges)
+        test = with_ranges(task_pair(config).test, **ranges_of(self))
         machine = run.machine(self.which, self.backend)
         seed = config.seed if self.seed is None else at_least("seed", self.seed, 0)
         tests = test.tasks if isinstance(test, Continual) else {config.task: test}
@@ -75,7 +71,7 @@ class Eval:
                 "which": self.which,
                 "seed": seed,
                 "slots": self.slots or machine.memory.slots,
-                "ranges": _ranges(task),
+                "ranges": settings_of(task),
             }
             rows.append({"settings": settings, **figures, "sequences": int(figures["sequences"])})
         if self.json:
@@ -88,36 +84,10 @@ class Eval:
 def _describe(row: dict[str, Any]) -> None:
     """A row of figures in plain words."""
     say, settings = console().print, row["settings"]
-    shown = ", ".join(f"{field} {_shown(value)}" for field, value in settings["ranges"].items())
-    say(f"{settings['task']}, {shown}, {settings['slots']} slots, {row['sequences']:,} sequences:")
+    say(f"{settings['task']}, {shown(settings['ranges'])}, {settings['slots']} slots, {row['sequences']:,} sequences:")
     say(
         f"  {row['bit_errors']:.2f} wrong bits per sequence (Σ|p−y| {row['l1_errors']:.2f}), "
         f"{row['perfect']:.1%} of sequences without any, bit accuracy {row['bit_accuracy']:.2%}"
     )
     if "optimum_bits" in row:
         say(f"  cross-entropy {row['cross_entropy_bits']:.2f} bits, the best possible {row['optimum_bits']:.2f}")
-
-
-def _ranges(task: Task) -> dict[str, int | tuple[int, int]]:
-    """What was asked for; of a task made of several, under the name of each."""
-    singles = task.singles()
-    prefixes = [f"{name}." for name in task.subtask_names] if isinstance(task, Sequencing) else [""]
-    return {
-        f"{prefix}{field}": getattr(single, field)
-        for prefix, single in zip(prefixes, singles, strict=True)
-        for field in single.ranges
-    }
-
-
-def _range(name: str, text: str) -> int | tuple[int, int]:
-    numbers = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
-    if numbers is None:
-        raise UserError(f"{name} must be a number or two joined by a dash, like 120 or 10-20, was {text!r}")
-    low, high = numbers.groups()
-    return int(low) if high is None else (int(low), int(high))
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
-        return str(value[0]) if value[0] == value[1] else f"{value[0]}–{value[1]}"
-    return str(value)

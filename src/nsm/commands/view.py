@@ -1,0 +1,124 @@
+"""nsm view"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+from nsm.checks import UserError, at_least, choose
+from nsm.commands.ranges import Range, ranges_of, settings_of, shown
+from nsm.commands.serve import serve
+from nsm.commands.terminal import console, option
+from nsm.reports.execution import Execution, execute
+from nsm.reports.viewer import page
+from nsm.tasks import Continual, with_ranges
+from nsm.training.files import write_atomically
+from nsm.training.loop import task_pair
+from nsm.training.run import RunDirectory
+
+MOST_SAMPLES = 50
+FIGURES = (".svg", ".pdf", ".png")
+
+
+@dataclass(frozen=True)
+class View:
+    """Watch a trained machine at work: writes one page that opens in any browser, without a network.
+
+    It has the first test sequences, and the best and the worst of the first 50. Ranges are one number or two: 120, or
+    10-20.
+
+    Example: nsm view runs/copy --length 30 --out copy.html
+    """
+
+    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run's directory."""
+    out: Annotated[Path | None, option("PATH", "RUN/view.html")] = None
+    """The page."""
+    figure: Annotated[Path | None, option("PATH", "none")] = None
+    """Also draw the first sequence to this file: .svg, .pdf or .png."""
+    which: str = "best"
+    """best (lowest held-out loss) or last."""
+    samples: int = 3
+    """How many test sequences, besides the best and the worst."""
+    seed: Annotated[int | None, option("INT", "the run's")] = None
+    """Of the sequences."""
+    length: Range = None
+    """Vectors to copy, or bits of an n-gram source."""
+    repeats: Range = None
+    """How often Repeat Copy repeats."""
+    items: Range = None
+    """Items of Associative Recall or Priority Sort."""
+    sorted_items: Range = None
+    """How many of its items Priority Sort gives back."""
+    slots: Annotated[int | None, option("INT", "the machine's")] = None
+    """Size of the tape."""
+    serve: bool = False
+    """Also serve the page on this machine (127.0.0.1) until stopped."""
+    port: Annotated[int, tyro.conf.arg(help_behavior_hint="(default: any that is free)")] = 0
+    """Where to serve it."""
+
+    def run(self) -> None:
+        torch.set_num_threads(1)
+        choose("which", self.which, ("best", "last"))
+        at_least("port", self.port, 0)
+        if at_least("samples", self.samples, 1) > MOST_SAMPLES:
+            raise UserError(f"samples must be at most {MOST_SAMPLES}, was {self.samples}")
+        if self.figure is not None and self.figure.suffix not in FIGURES:
+            raise UserError(f"figure must end with {', '.join(FIGURES)}, was {str(self.figure)!r}")
+        executions, text = watch(
+            RunDirectory(self.directory), self.which, self.samples, self.seed, ranges_of(self), self.slots
+        )
+        out = self.out or self.directory / "view.html"
+        write_page(out, text)
+        say = console().print
+        say(f"The page is {out}: open it in a browser.")
+        if self.figure is not None:
+            from nsm.reports import figures  # half a second that only a figure needs
+
+            figures.save(figures.execution(executions[0]), self.figure)
+            say(f"The figure is {self.figure}.")
+        if self.serve:
+            serve(text, self.port, lambda address: say(f"Serving it at {address}; stop with Ctrl-C."))
+
+
+def watch(
+    run: RunDirectory,
+    which: str = "best",
+    samples: int = 3,
+    seed: int | None = None,
+    ranges: dict[str, int | tuple[int, int]] | None = None,
+    slots: int | None = None,
+) -> tuple[list[Execution], str]:
+    """Executions of a run's machine on its test, and the page that shows them."""
+    config = run.config()
+    if config.machine.memory is None:
+        raise UserError(f"the machine of {run.path} has no memory of a known kind: there is nothing to watch")
+    test = with_ranges(task_pair(config).test, **(ranges or {}))
+    machine, step = run.machine(which), run.checkpoint(which).step
+    seed = config.seed if seed is None else at_least("seed", seed, 0)
+    executions = execute(machine, test, samples, seed, slots)
+    programs = config.machine.programs
+    kind = "NTM" if programs is None else "NUTM"
+    settings = [] if isinstance(test, Continual) else [shown(settings_of(test)).replace("_", " ")]
+    facts = [
+        "no stored programs" if programs is None else f"{programs.count} stored programs a head, {programs.attention}",
+        f"{config.machine.controller.size} units ({config.machine.controller.kind})",
+        f"{machine.parameter_count:,} parameters",
+        f"{which} weights, iteration {step:,} of {config.iterations:,}",
+        f"seed {config.seed}, tested with {seed}",
+        *settings,
+    ]
+    return executions, page(executions, f"{config.task}, {kind}", facts)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a page where the user wants it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise UserError(f"{path} can't be written: {error.strerror}") from None

@@ -1,0 +1,86 @@
+"""How figures look: colours that the colour-blind can tell apart, fixed scales, one size of type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import matplotlib
+from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+from matplotlib.figure import Figure
+
+from nsm.checks import UserError
+
+P = ParamSpec("P")
+
+SERIES = ("#0072b2", "#e69f00", "#45c7f0", "#8f1d14", "#999999", "#444466")
+"""Programs and curves, in this order: any two differ under every kind of colour blindness."""
+WRONG, DECODING, INK, FAINT = "#c1121f", "#2e9e4f", "#1c2128", "#8a929e"
+MODELS = {"ntm": SERIES[3], "mann": SERIES[3], "nutm": SERIES[0]}
+"""A plain machine and one with stored programs look the same in all figures."""
+BITS = LinearSegmentedColormap.from_list("bits", ["#ffffff", "#1c2128"])
+SIGNED = LinearSegmentedColormap.from_list("signed", ["#8f1d14", "#ffffff", "#1c2128"])
+READS = LinearSegmentedColormap.from_list("reads", ["#ffffff", "#57b8aa", "#00564d"])
+WRITES = LinearSegmentedColormap.from_list("writes", ["#ffffff", "#d77aa6", "#7a0f42"])
+MISTAKES = ListedColormap([WRONG]).with_extremes(bad=(0, 0, 0, 0))
+
+_SETTINGS: Any = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.edgecolor": FAINT,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    # The same figure is the same file: nothing random and no date in it.
+    "svg.hashsalt": "nsm",
+    "svg.fonttype": "none",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The style, without leaving a trace in matplotlib's own settings."""
+    with matplotlib.rc_context(_SETTINGS):
+        yield
+
+
+def figure(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """A function that draws, drawing in the style."""
+
+    @wraps(draw)
+    def drawn(*arguments: P.args, **options: P.kwargs) -> Figure:
+        with styled():
+            return draw(*arguments, **options)
+
+    return drawn
+
+
+def colour(index: int) -> str:
+    """The colour of a series; after the last they begin again."""
+    return SERIES[index % len(SERIES)]
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as what its suffix says: .svg and .pdf are drawings, .png is made of points."""
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with styled():
+            figure.savefig(path, dpi=144, metadata=undated)
+    except OSError as error:
+        raise UserError(f"{path} can't be written: {error.strerror}") from None
+    return path

@@ -1,0 +1,5 @@
+"""The execution viewer: one HTML file with everything in it, that asks nothing of the network."""
+
+from nsm.reports.viewer.page import page
+
+__all__ = ["page"]

@@ -1,0 +1,85 @@
+"""Arrays as text in a page: rounded to whole numbers of one or two bytes, compressed, in base64."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Any
+
+import numpy as np
+
+from nsm.reports.execution import Array, Execution, HeadTrace
+
+FINE = 1_500_000
+"""A tape's contents are kept with two bytes a number up to this many numbers, with one beyond."""
+
+
+def exact(values: Array) -> dict[str, Any]:
+    """Numbers as they are, in float32."""
+    return _document(np.asarray(values, dtype="<f4"), low=0.0, unit=1.0)
+
+
+def shares(values: Array) -> dict[str, Any]:
+    """Numbers between 0 and 1, to within 1/131,070."""
+    return _rounded(values, np.dtype("<u2"), 0.0, 1.0)
+
+
+def contents(values: Array) -> dict[str, Any]:
+    """The tape at every step (T, N, M), to within 1/131,070 of its range, or 1/510 where there is very much of it.
+
+    Only the difference to the step before is kept, because most slots are as they were.
+    """
+    limit = float(np.abs(values).max()) or 1.0
+    kind = np.dtype("<u2") if values.size <= FINE else np.dtype("u1")
+    return {**_rounded(values, kind, -limit, limit, along_time=True), "limit": limit}
+
+
+def whole(values: Array) -> dict[str, Any]:
+    """Whole numbers from −128 to 127."""
+    return _document(np.asarray(values, dtype="i1"), low=0.0, unit=1.0)
+
+
+def execution(run: Execution) -> dict[str, Any]:
+    """One execution as a page has it."""
+    mixes: list[Array] = []
+    heads = [_head(head, mixes) for head in run.heads]
+    return {
+        "name": run.name,
+        "steps": run.steps,
+        "decoding": run.decoding,
+        "wrong": run.bit_errors,
+        "bits": run.bits,
+        "stretches": run.stretches(),
+        "used": run.used_slots(),
+        "inputs": exact(run.inputs),
+        "targets": exact(run.targets),
+        "answers": shares(run.answers),
+        "counted": whole(run.counted),
+        "heads": heads,
+        "mixes": [shares(mix) for mix in mixes],
+        "memory": None if run.memory is None else contents(run.memory),
+    }
+
+
+def _head(head: HeadTrace, mixes: list[Array]) -> dict[str, Any]:
+    """A head with the number of its programs' mix, which other heads may share."""
+    mix = None
+    if head.programs is not None:
+        mix = next((n for n, other in enumerate(mixes) if other is head.programs), len(mixes))
+        if mix == len(mixes):
+            mixes.append(head.programs)
+    return {"name": head.name, "kind": head.kind, "address": shares(head.address), "mix": mix}
+
+
+def _rounded(values: Array, kind: np.dtype[Any], low: float, high: float, along_time: bool = False) -> dict[str, Any]:
+    levels = np.iinfo(kind).max
+    whole_numbers = np.rint((np.clip(values, low, high) - low) / (high - low) * levels).astype(kind)
+    if along_time:
+        whole_numbers[1:] -= whole_numbers[:-1].copy()  # modulo the numbers there are
+    return {**_document(whole_numbers, low, (high - low) / levels), "differences": along_time}
+
+
+def _document(values: Array, low: float, unit: float) -> dict[str, Any]:
+    """`low + unit · number` is the value."""
+    data = base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
+    return {"type": values.dtype.str.lstrip("<|"), "shape": values.shape, "low": low, "unit": unit, "data": data}

@@ -1,0 +1,113 @@
+"""`nsm view`: one page of a trained machine's executions, and one sentence where there is nothing to watch."""
+
+import json
+import shutil
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from nsm.commands import serve
+from nsm.reports.execution import execute
+from nsm.tasks import with_ranges
+from nsm.training.loop import task_pair
+from nsm.training.run import RunDirectory
+
+
+def data(path):
+    """What a page has to show."""
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text.split('id="data">')[1].split("</script>")[0])
+
+
+def test_the_page_lies_in_the_run_and_has_what_was_asked_for(trained, tmp_path, nsm):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    said = nsm("view", run, "--length", "7", "--samples", 2, "--slots", 20)
+    assert said.code == 0, said.err
+    assert said.out == f"The page is {run / 'view.html'}: open it in a browser.\n"
+    shown = data(run / "view.html")
+    assert shown["title"] == "copy, NUTM"
+    assert {"2 stored programs a head, key-value", "length 7", "seed 0, tested with 0"} <= set(shown["facts"])
+    assert [e["steps"] for e in shown["executions"]] == [16] * len(shown["executions"])
+    assert [e["name"].split(",")[0] for e in shown["executions"][:2]] == ["test sequence 1", "test sequence 2"]
+    assert shown["executions"][0]["heads"][0]["address"]["shape"] == [16, 20]
+    machine = RunDirectory(trained).machine()
+    task = with_ranges(task_pair(RunDirectory(trained).config()).test, length=7)
+    assert [e["wrong"] for e in shown["executions"]] == [e.bit_errors for e in execute(machine, task, 2, 0, 20)]
+
+
+def test_the_figure_and_the_page_go_where_they_are_wanted(trained, tmp_path, nsm):
+    page, figure = tmp_path / "new" / "page.html", tmp_path / "other" / "figure.svg"
+    said = nsm("view", trained, "--length", "3", "--out", page, "--figure", figure)
+    assert said.code == 0, said.err
+    assert str(page) in said.out
+    assert str(figure) in said.out
+    assert "bits wrong" in figure.read_text()
+    assert data(page)["executions"]
+
+
+def test_the_same_command_writes_the_same_page(trained, tmp_path, nsm):
+    for name in ("a.html", "b.html"):
+        assert nsm("view", trained, "--length", "3", "--out", tmp_path / name).code == 0
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_every_phase_of_continual_learning_can_be_watched(tmp_path, nsm):
+    options = ["--size", "8", "--slots", "16", "--width", "4", "--evaluate-sequences", "2", "--test-sequences", "2"]
+    assert nsm("train", "continual", *options, "--iterations", 4, "--out", tmp_path / "run").code == 0
+    said = nsm("view", tmp_path / "run", "--samples", 1)
+    assert said.code == 0, said.err
+    names = {e["name"].split(",")[0] for e in data(tmp_path / "run" / "view.html")["executions"]}
+    assert names == {"copy", "repeat-copy", "associative-recall", "priority-sort"}
+
+
+@pytest.mark.parametrize("broken", ["empty", "no memory", "not JSON"])
+def test_a_run_with_nothing_to_watch_is_one_sentence(trained, tmp_path, nsm, broken):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    if broken == "empty":
+        shutil.rmtree(run / "checkpoints")
+        words = "has no checkpoint yet: train it first"
+    elif broken == "no memory":
+        document = json.loads((run / "config.json").read_text())
+        document["config"]["machine"]["memory"] = None
+        (run / "config.json").write_text(json.dumps(document))
+        words = "has no memory of a known kind: there is nothing to watch"
+    else:
+        (run / "config.json").write_text("{")
+        words = "is damaged: not JSON"
+    said = nsm("view", run)
+    assert said.code == 2
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert not (run / "view.html").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(trained, tmp_path, nsm):
+    (tmp_path / "file").write_text("")
+    for option in ("--out", "--figure"):
+        said = nsm("view", trained, "--length", "3", "--out", tmp_path / "x.html", option, tmp_path / "file" / "x.svg")
+        assert said.code == 2
+        assert "can't be written" in said.err
+        assert said.err.count("\n") == 1
+
+
+def test_the_page_is_served_to_this_machine_only():
+    with serve.server("<p>Grüße</p>", 0) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        with urllib.request.urlopen(f"{address}/") as answer:
+            assert answer.read().decode() == "<p>Grüße</p>"
+            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{address}/../etc/passwd")
+        refused.value.close()
+        assert refused.value.code == 404
+        with pytest.raises(ValueError, match="can't be used"):
+            serve.server("", server.server_address[1])
+        server.shutdown()
+        thread.join()
