@@ -29,6 +29,12 @@ EXPECTED = {
     ],
     "sequencing": [f"{task}/{model}" for task in SEQUENCING for model in ("ntm", "nutm")],
     "continual": ["continual/ntm", "continual/nutm"],
+    "factorial": [
+        f"{task}/{model}-{scale}"
+        for task in ("associative-recall", "repeat-copy", "copy+repeat-copy")
+        for model in ("ntm", "nutm")
+        for scale in ("large", "small")
+    ],
 }
 
 
@@ -61,6 +67,18 @@ def test_the_programs_of_sequencing_and_of_continual_learning():
     ntm, nutm = (cell.config.machine for cell in cells("continual"))
     assert ntm.controller.kind == nutm.controller.kind == "feed-forward"
     assert nutm.programs == Programs(6, attention="gumbel")
+
+
+def test_the_factorial_comparison_gives_both_models_both_initial_scales():
+    found = {cell.model: cell.config for cell in cells("factorial", only="associative-recall")}
+    single = {cell.model: cell.config for cell in cells("single", only="associative-recall")}
+    assert found["ntm-large"] == single["ntm"], "as published"
+    assert found["nutm-small"] == single["nutm"], "as published"
+    for model, (as_published, other) in {"ntm": ("head", "memory"), "nutm": ("memory", "head")}.items():
+        changed = found["ntm-small" if model == "ntm" else "nutm-large"]
+        interface = single[model].machine.interface
+        assert (interface.fan, changed.machine.interface.fan) == (as_published, other)
+        assert replace(changed, machine=replace(changed.machine, interface=interface)) == single[model]
 
 
 def test_the_settings_of_the_paper():

@@ -34,7 +34,7 @@ class Reproduce:
     """
 
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
-    """params, single, ablation, sequencing, continual, or all."""
+    """params, single, ablation, sequencing, continual, factorial (models × initial scales), or all."""
     preset: str = "paper"
     """paper (its settings), default (what learns reliably) or authors (the published code's)."""
     seeds: int = 5

@@ -37,7 +37,9 @@ def figures(line: dict[str, Any]) -> str:
     if "loss" in line:
         parts.append(f"loss {line['loss']:.4f}")
     if "held_out" in line:
-        parts.append(f"bit errors {line['held_out']['bit_errors']:.2f}")
+        held_out = line["held_out"]
+        bits = "bit_errors" in held_out
+        parts.append(f"bit errors {held_out['bit_errors']:.2f}" if bits else f"error {held_out['error']:.1%}")
     if "accuracies" in line:
         parts += [f"{task} {accuracy:.0%}" for task, accuracy in line["accuracies"].items()]
     return ", ".join(parts)

@@ -207,8 +207,10 @@ def describe(result: dict[str, Any], out: Path) -> None:
             say("  " + ", ".join(f"{task} {accuracy:.1%}" for task, accuracy in phase.items()))
     else:
         best = result["best"]
-        say(
-            f"On {best['sequences']:,.0f} test sequences: {best['bit_errors']:.2f} wrong bits per sequence, "
-            f"{best['perfect']:.1%} without any."
+        figures = (
+            f"{best['bit_errors']:.2f} wrong bits per sequence, {best['perfect']:.1%} without any"
+            if "bit_errors" in best
+            else f"{best['error']:.2%} of answers wrong"
         )
+        say(f"On {best['sequences']:,.0f} test sequences: {figures}.")
     say(f"The run is in {out}.")

@@ -1,4 +1,4 @@
-"""Binary cross-entropy and its gradient in one pass; see nsm.tasks.metrics."""
+"""Losses and their gradients in one pass; see nsm.tasks.metrics and nsm.tasks.classification."""
 
 from __future__ import annotations
 
@@ -30,5 +30,39 @@ def binary_cross_entropy(logits, targets, mask, gradient):
                     loss += max(z, 0.0) - z * target + math.log1p(e)
                     gradient[t, b, c] = (p - target) * share
                 else:
+                    gradient[t, b, c] = 0
+    return loss * share
+
+
+@compiled
+def softmax_cross_entropy(logits, targets, mask, gradient):
+    """Mean −ln p(target) over masked steps, and its gradient. logits, one-hot targets (T, B, O), mask (T, B).
+
+    With p = softmax(z), −ln p(y) = ln Σ exp z − z_y, and its derivative for z is p − onehot(y).
+    """
+    steps, batch, channels = logits.shape
+    count = 0
+    for t in range(steps):
+        for b in range(batch):
+            if mask[t, b] > 0:
+                count += 1
+    share, loss = 1.0 / max(count, 1), 0.0
+    for t in range(steps):
+        for b in range(batch):
+            if mask[t, b] > 0:
+                top = logits[t, b, 0]
+                for c in range(channels):
+                    top = max(top, logits[t, b, c])
+                total, right = 0.0, 0.0
+                for c in range(channels):
+                    z = float(logits[t, b, c]) - float(top)
+                    total += math.exp(z)
+                    right += z * float(targets[t, b, c])
+                loss += math.log(total) - right
+                for c in range(channels):
+                    p = math.exp(float(logits[t, b, c]) - float(top)) / total
+                    gradient[t, b, c] = (p - float(targets[t, b, c])) * share
+            else:
+                for c in range(channels):
                     gradient[t, b, c] = 0
     return loss * share

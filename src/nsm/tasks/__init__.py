@@ -1,10 +1,11 @@
-"""Synthetic tasks: sequences to learn from, made on the fly, and the judgement of answers to them."""
+"""Tasks: sequences to learn from, and the judgement of answers to them."""
 
 from nsm.tasks.associative_recall import AssociativeRecall
 from nsm.tasks.batch import Batch
+from nsm.tasks.classification import Classification, Share, Tally
 from nsm.tasks.continual import Continual
 from nsm.tasks.copy import Copy
-from nsm.tasks.metrics import Metrics
+from nsm.tasks.metrics import Metrics, Sums
 from nsm.tasks.ngrams import NGrams
 from nsm.tasks.padded import Padded
 from nsm.tasks.priority_sort import PrioritySort
@@ -20,6 +21,7 @@ __all__ = [
     "TASKS",
     "AssociativeRecall",
     "Batch",
+    "Classification",
     "Continual",
     "Copy",
     "Draws",
@@ -31,6 +33,9 @@ __all__ = [
     "Protocol",
     "RepeatCopy",
     "Sequencing",
+    "Share",
+    "Sums",
+    "Tally",
     "Task",
     "TaskPair",
     "get",

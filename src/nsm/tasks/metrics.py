@@ -6,6 +6,7 @@ Only positions with mask 1 are ever looked at, so a model may put anything elsew
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import log
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,6 +16,15 @@ from nsm.checks import UserError
 from nsm.fused.loss import binary_cross_entropy
 from nsm.tasks.arrays import Floats
 from nsm.tasks.batch import Batch
+
+
+class Sums(Protocol):
+    """Figures of some sequences that can be added to those of others."""
+
+    def __add__(self, other: Any, /) -> Any: ...
+
+    def averages(self) -> dict[str, float]:
+        """What is reported: "sequences", "loss" as in training, and the task's own figures."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,7 @@ def loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     Returns:
         A scalar, differentiable; the gradient at steps that don't count is zero.
     """
-    answers, targets = _counted(logits, batch)
+    answers, targets = counted(logits, batch)
     return _cross_entropy(answers, targets) / max(targets.numel(), 1)
 
 
@@ -116,7 +126,7 @@ def measure(logits: torch.Tensor, batch: Batch, subtasks: tuple[str, ...] = ()) 
         batch: the batch they answer.
         subtasks: names of the subtasks, in the order of `batch.subtask`.
     """
-    answers, targets = _counted(logits, batch)
+    answers, targets = counted(logits, batch)
     answers, targets = answers.double(), targets.double()
     wrong = (answers > 0) != (targets > 0.5)
     wrong_at = np.zeros(batch.mask.shape, dtype=np.int64)
@@ -132,7 +142,7 @@ def measure(logits: torch.Tensor, batch: Batch, subtasks: tuple[str, ...] = ()) 
     )
 
 
-def _counted(logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+def counted(logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """(n, O) logits and (n, O) targets of the n counted steps, in the order of time, then of sequences.
 
     Picked out, not multiplied by the mask: 0 · inf would be not-a-number, in the loss and in its gradient.

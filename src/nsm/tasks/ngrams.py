@@ -12,7 +12,7 @@ from nsm.tasks.arrays import Bits, Doubles, Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.fields import check_count
 from nsm.tasks.layout import Canvas, Segment
-from nsm.tasks.metrics import Metrics
+from nsm.tasks.metrics import Metrics, measure
 from nsm.tasks.randomness import Draws
 from nsm.tasks.task import Task
 
@@ -92,7 +92,7 @@ class NGrams(Task):
         return self.contexts
 
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Metrics:
-        return replace(super().metrics(logits, batch), optimum_bits=float(self.optimum_bits(batch).sum()))
+        return replace(measure(logits, batch), optimum_bits=float(self.optimum_bits(batch).sum()))
 
     def optimum_bits(self, batch: Batch) -> Doubles:
         """(B,) cross-entropy in bits of the Bayes-optimal predictor, Krichevsky and Trofimov's, on each sequence.

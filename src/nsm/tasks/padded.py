@@ -7,7 +7,7 @@ import torch
 
 from nsm.checks import UserError
 from nsm.tasks.batch import Batch
-from nsm.tasks.metrics import Metrics
+from nsm.tasks.metrics import Sums
 from nsm.tasks.randomness import Draws
 from nsm.tasks.task import Task
 
@@ -54,7 +54,7 @@ class Padded(Task):
     def min_slots(self, batch: Batch) -> int:
         return self.task.min_slots(batch)
 
-    def metrics(self, logits: torch.Tensor, batch: Batch) -> Metrics:
+    def metrics(self, logits: torch.Tensor, batch: Batch) -> Sums:
         return self.task.metrics(logits, batch)
 
     def singles(self) -> tuple[Task, ...]:

@@ -12,7 +12,7 @@ from nsm.tasks import metrics
 from nsm.tasks.arrays import Floats
 from nsm.tasks.batch import Batch
 from nsm.tasks.layout import Phases, assemble
-from nsm.tasks.metrics import Metrics
+from nsm.tasks.metrics import Sums
 from nsm.tasks.randomness import Draws
 
 
@@ -73,7 +73,7 @@ class Task(ABC):
         """`loss` and its gradient for logits (T, B, O) as arrays."""
         return metrics.loss_and_gradient(logits, batch)
 
-    def metrics(self, logits: torch.Tensor, batch: Batch) -> Metrics:
+    def metrics(self, logits: torch.Tensor, batch: Batch) -> Sums:
         """Sums over the batch's sequences, for logits (T, B, O)."""
         return metrics.measure(logits, batch)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from nsm.machine import Machine
-from nsm.tasks import Metrics, Task
+from nsm.tasks import Sums, Task
 
 HELD_OUT, TEST = 1, 2
 """Streams of the generators: training draws from stream 0."""
@@ -15,11 +15,11 @@ BATCH = 50
 @torch.no_grad()
 def evaluate(
     machine: Machine, task: Task, sequences: int, seed: int = 0, stream: int = TEST, slots: int | None = None
-) -> Metrics:
+) -> Sums:
     """The machine's figures on `sequences` sequences of a task; `slots` is the tape's size if not the machine's own."""
     training, device = machine.training, machine.initial_read.device
     machine.eval()
-    total: Metrics | None = None
+    total: Sums | None = None
     try:
         for step, start in enumerate(range(0, sequences, BATCH)):
             batch = task.batch(seed, stream, step, min(BATCH, sequences - start))

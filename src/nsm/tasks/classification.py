@@ -1,0 +1,98 @@
+"""Tasks whose answers are one of several choices: the softmax loss, and counts that can be added up over batches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from nsm.checks import UserError
+from nsm.fused.loss import softmax_cross_entropy
+from nsm.tasks.arrays import Floats
+from nsm.tasks.batch import Batch
+from nsm.tasks.metrics import counted
+from nsm.tasks.task import Task
+
+
+class Share(NamedTuple):
+    """How many of how many."""
+
+    part: int
+    whole: int
+
+    def __add__(self, other: "Share") -> "Share":  # type: ignore[override]
+        return Share(self.part + other.part, self.whole + other.whole)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Sums over sequences: add those of several batches, then take `averages`.
+
+    Attributes:
+        sequences: how many.
+        answers: how many answers counted.
+        nats: cross-entropy Σ −ln p(target).
+        shares: counts by name; "error" is always among them. A name may be in one batch and not in another.
+    """
+
+    sequences: int
+    answers: int
+    nats: float
+    shares: Mapping[str, Share] = field(default_factory=dict)
+
+    def __add__(self, other: "Tally") -> "Tally":
+        none = Share(0, 0)
+        return Tally(
+            sequences=self.sequences + other.sequences,
+            answers=self.answers + other.answers,
+            nats=self.nats + other.nats,
+            shares={
+                name: self.shares.get(name, none) + other.shares.get(name, none)
+                for name in dict.fromkeys([*self.shares, *other.shares])
+            },
+        )
+
+    def averages(self) -> dict[str, float]:
+        """The loss per answer (nats, as in training), every share that has a whole, and how many sequences."""
+        shares = {name: share.part / share.whole for name, share in self.shares.items() if share.whole}
+        return {"sequences": float(self.sequences), "loss": self.nats / max(self.answers, 1), **shares}
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """A task with one right answer of O at every counted step; targets are one-hot."""
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Mean cross-entropy (nats) of logits (T, B, O) over the counted steps."""
+        answers, targets = counted(logits, batch)
+        return -(answers.log_softmax(-1) * targets).sum() / max(len(targets), 1)
+
+    def loss_and_gradient(self, logits: Floats, batch: Batch) -> tuple[float, Floats]:
+        gradient = np.empty_like(logits)
+        return float(softmax_cross_entropy(logits, batch.targets, batch.mask, gradient)), gradient
+
+    def shares(self, wrong: np.ndarray, batch: Batch) -> dict[str, Share]:
+        """What to count besides all errors, from wrong (T, B): whether the answer of a step counts and is wrong."""
+        return {}
+
+    @torch.no_grad()
+    def metrics(self, logits: torch.Tensor, batch: Batch) -> Tally:
+        answers, targets = counted(logits, batch)
+        answers, targets = answers.double(), targets.double()
+        wrong = np.zeros(batch.mask.shape, dtype=bool)
+        wrong[batch.mask > 0] = (answers.argmax(-1) != targets.argmax(-1)).cpu().numpy()
+        return Tally(
+            sequences=batch.mask.shape[1],
+            answers=len(targets),
+            nats=float(-(answers.log_softmax(-1) * targets).sum()),
+            shares={"error": Share(int(wrong.sum()), len(targets)), **self.shares(wrong, batch)},
+        )
+
+
+def one_hot(labels: np.ndarray, classes: int) -> Floats:
+    """(…, classes) floats from (…) labels; a negative label is no class: all zeros."""
+    if labels.size and labels.max() >= classes:
+        raise UserError(f"a label is {labels.max()}: there are {classes} classes, counted from 0.")
+    hot: Floats = (labels[..., None] == np.arange(classes)).astype(np.float32)
+    return hot
