@@ -35,7 +35,7 @@ def test_the_page_lies_in_the_run_and_has_what_was_asked_for(trained, tmp_path, 
     assert shown["executions"][0]["heads"][0]["address"]["shape"] == [16, 20]
     machine = RunDirectory(trained).machine()
     task = with_ranges(task_pair(RunDirectory(trained).config()).test, length=7)
-    assert [e["wrong"] for e in shown["executions"]] == [e.bit_errors for e in execute(machine, task, 2, 0, 20)]
+    assert [e["errors"] for e in shown["executions"]] == [e.errors for e in execute(machine, task, 2, 0, 20)]
 
 
 def test_the_figure_and_the_page_go_where_they_are_wanted(trained, tmp_path, nsm):

@@ -11,8 +11,8 @@ from nsm import NTM, NUTM, Controller
 from nsm.checks import UserError
 from nsm.memories import Addresses, Memory
 from nsm.memories.memory import Head
-from nsm.reports.execution import POOL, execute
-from nsm.tasks import Continual, Copy, Padded, RepeatCopy, Sequencing
+from nsm.reports.execution import POOL, execute, probabilities
+from nsm.tasks import Classification, Continual, Copy, Padded, RepeatCopy, Sequencing
 from nsm.training.evaluation import TEST
 
 
@@ -52,19 +52,37 @@ def test_the_programs_of_a_head_are_those_of_its_control_head(traced):
 
 
 def test_the_best_and_the_worst_are_the_extremes_of_the_first_fifty(traced):
-    shares = [run.bit_errors / run.bits for run in execute(traced.machine, traced.task, POOL, 4, extremes=False)]
+    shares = [run.errors / run.asked for run in execute(traced.machine, traced.task, POOL, 4, extremes=False)]
     named = {word: run for run in traced.executions for word in ("best of 50", "worst of 50") if word in run.name}
-    assert named["best of 50"].bit_errors / named["best of 50"].bits == min(shares)
-    assert named["worst of 50"].bit_errors / named["worst of 50"].bits == max(shares)
+    assert named["best of 50"].errors / named["best of 50"].asked == min(shares)
+    assert named["worst of 50"].errors / named["worst of 50"].asked == max(shares)
     assert min(shares) < max(shares), "an untrained machine is better at some than at others"
     assert all(run.name.startswith(f"test sequence {n + 1}") for n, run in enumerate(traced.executions[:3]))
 
 
 def test_wrong_bits_count_only_where_an_answer_does(known):
-    assert known.bits == 6
-    assert known.bit_errors == 1
+    assert known.asked == 6
+    assert known.errors == 1
     assert np.argwhere(known.wrong).tolist() == [[4, 1]]
     assert known.errors_by_subtask() == {"copy": (0, 2), "repeat-copy": (1, 4)}
+
+
+def test_of_choices_the_one_taken_is_wrong_or_right(known):
+    """Steps 3, 4, 5: right; wrong, the first is taken; right, though neither is above one half."""
+    answers = known.answers.copy()
+    answers[3:] = [[0.9, 0.1], [0.6, 0.4], [0.45, 0.4]]
+    targets = known.targets.copy()
+    targets[3:] = [[1, 0], [0, 1], [1, 0]]
+    run = replace(known, answers=answers, targets=targets, choice=True)
+    assert np.argwhere(run.wrong).tolist() == [[4, 0]]
+    assert (run.asked, run.errors, run.unit) == (3, 1, "answers")
+    assert run.errors_by_subtask() == {"copy": (0, 1), "repeat-copy": (1, 2)}
+
+
+def test_choices_are_answered_by_softmax():
+    logits = torch.tensor([[[1.0, 2.0, 3.0]]])
+    assert probabilities(logits, Choose()).sum() == pytest.approx(1)
+    assert probabilities(logits, Copy(width=3))[0, 0, 2] == pytest.approx(torch.sigmoid(torch.tensor(3.0)).item())
 
 
 def test_stretches_part_subtasks_and_phases(known):
@@ -111,6 +129,15 @@ def test_the_machine_is_left_in_the_mode_it_was_in(traced):
     traced.machine.train()
     execute(traced.machine, traced.task, 1)
     assert traced.machine.training
+
+
+class Choose(Classification):
+    """A task of three choices; no sequence is ever drawn of it."""
+
+    input_size = output_size = max_length = 3
+
+    def lay_out(self, draws, input_size, output_size):
+        raise NotImplementedError
 
 
 class NothingState(NamedTuple):

@@ -96,10 +96,10 @@ def test_every_head_has_its_rows(traced):
 
 def test_the_caption_counts_what_is_seen(known):
     words = figures.caption(known)
-    assert "1 of 6 answer bits are wrong (copy 0 of 2, repeat-copy 1 of 4)" in words
+    assert "1 of 6 bits are wrong (copy 0 of 2, repeat-copy 1 of 4)" in words
     assert "red" in words
     perfect = replace(known, answers=known.targets)
-    assert "0 of 6 answer bits" in figures.caption(perfect)
+    assert "0 of 6 bits" in figures.caption(perfect)
     assert "red" not in figures.caption(perfect)
 
 

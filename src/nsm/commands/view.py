@@ -16,7 +16,6 @@ from nsm.commands.terminal import console, option
 from nsm.reports.execution import Execution, execute
 from nsm.reports.viewer import page
 from nsm.tasks import Continual, with_ranges
-from nsm.training.files import write_atomically
 from nsm.training.loop import task_pair
 from nsm.training.run import RunDirectory
 
@@ -119,6 +118,6 @@ def write_page(path: Path, text: str) -> None:
     """Write a page where the user wants it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path} can't be written: {error.strerror}") from None

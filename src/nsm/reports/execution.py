@@ -18,7 +18,7 @@ from nsm import nested
 from nsm.checks import UserError, at_least
 from nsm.machine import Machine, Trace
 from nsm.memories.memory import Head
-from nsm.tasks import Batch, Continual, Sequencing, Task
+from nsm.tasks import Batch, Classification, Continual, Sequencing, Task
 from nsm.training.evaluation import TEST
 
 Array = npt.NDArray[Any]
@@ -55,7 +55,7 @@ class Execution:
     targets: Array
     """(T, O)"""
     answers: Array
-    """(T, O) probabilities of a 1"""
+    """(T, O) probabilities of a 1, or of each choice"""
     counted: Array
     """(T,) whether a step's answer counts"""
     decoding: int
@@ -68,6 +68,8 @@ class Execution:
     """c_t (T, n)"""
     memory: Array | None
     """M_t (T, N, M), None if it was not asked for"""
+    choice: bool = False
+    """Whether an answer is one of O choices, and not O bits."""
 
     @property
     def steps(self) -> int:
@@ -75,26 +77,41 @@ class Execution:
 
     @property
     def wrong(self) -> Array:
-        """(T, O) bits that count and are wrong, an answer being 1 above one half."""
-        wrong: Array = ((self.answers > 0.5) != (self.targets > 0.5)) & self.counted[:, None]
-        return wrong
+        """(T, O) answers that count and are wrong: bits on the wrong side of one half, or the wrong choice taken."""
+        if self.choice:
+            taken, right = self.answers.argmax(axis=1), self.targets.argmax(axis=1)
+            wrong = (np.arange(self.answers.shape[1]) == taken[:, None]) & (taken != right)[:, None]
+        else:
+            wrong = (self.answers > 0.5) != (self.targets > 0.5)
+        counted: Array = wrong & self.counted[:, None]
+        return counted
 
     @property
-    def bits(self) -> int:
-        """How many answer bits count."""
-        return int(self.counted.sum()) * int(self.targets.shape[1])
+    def asked(self) -> int:
+        """How many answers count."""
+        return int(self.counted.sum()) * self._answers_a_step
 
     @property
-    def bit_errors(self) -> int:
+    def errors(self) -> int:
+        """How many of them are wrong."""
         return int(self.wrong.sum())
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "answers" if self.choice else "bits"
+
+    @property
+    def _answers_a_step(self) -> int:
+        return 1 if self.choice else int(self.targets.shape[1])
 
     def heads_of(self, kind: str) -> list[HeadTrace]:
         """The read heads or the write heads."""
         return [head for head in self.heads if head.kind == kind]
 
     def errors_by_subtask(self) -> dict[str, tuple[int, int]]:
-        """Wrong bits and bits that count of every subtask; empty for a task that has none."""
-        width = self.targets.shape[1]
+        """Wrong answers and answers that count of every subtask; empty for a task that has none."""
+        width = self._answers_a_step
         wrong = self.wrong.sum(axis=1)
         mine = {name: self.counted & (self.subtask == index) for index, name in enumerate(self.subtasks)}
         return {name: (int(wrong[steps].sum()), int(steps.sum()) * width) for name, steps in mine.items()}
@@ -126,11 +143,12 @@ class Execution:
 
 
 def from_trace(
-    trace: Trace, logits: Tensor, batch: Batch, control: Sequence[Head], subtasks: Sequence[str], names: Sequence[str]
+    trace: Trace, logits: Tensor, batch: Batch, task: Task, control: Sequence[Head], names: Sequence[str]
 ) -> list[Execution]:
     """The executions of a batch, each cut to its own length; `control`: the memory's heads, `names`: one a sequence."""
+    subtasks = task.subtask_names if isinstance(task, Sequencing) else ()
+    answers = probabilities(logits, task)
     happened: Any = nested.apply(lambda part: part.detach().cpu().numpy(), trace)
-    answers = torch.sigmoid(logits.detach()).cpu().numpy()
     return [
         Execution(
             name=name,
@@ -140,13 +158,21 @@ def from_trace(
             counted=batch.mask[:end, b] > 0,
             decoding=int(batch.decoding[b]),
             subtask=batch.subtask[:end, b],
-            subtasks=tuple(subtasks),
+            subtasks=subtasks,
             heads=_heads(happened, control, b, end),
             controller=happened.controller[:end, b],
             memory=None if happened.memory is None else happened.memory[:end, b],
+            choice=isinstance(task, Classification),
         )
         for b, (name, end) in enumerate(zip(names, batch.lengths.tolist(), strict=True))
     ]
+
+
+def probabilities(logits: Tensor, task: Task) -> Array:
+    """What the answers to a task mean: the probability of a 1, or of each choice."""
+    choice = isinstance(task, Classification)
+    answers: Array = (torch.softmax(logits, -1) if choice else torch.sigmoid(logits)).detach().cpu().numpy()
+    return answers
 
 
 def _heads(trace: Any, control: Sequence[Head], b: int, end: int) -> tuple[HeadTrace, ...]:
@@ -189,15 +215,14 @@ def execute(
     machine.eval()
     try:
         if extremes:
-            best, worst = _extremes(_run(machine, pool, slots, False)[0], pool)
+            best, worst = _extremes(probabilities(_run(machine, pool, slots, False)[0], task), pool)
             chosen = _named(chosen, best, f"{name}best of {POOL}")
             chosen = _named(chosen, worst, f"{name}worst of {POOL}")
         batch = select(pool, list(chosen))
         logits, trace = _run(machine, batch, slots, "memory" if memory else True)
     finally:
         machine.train(training)
-    subtasks = task.subtask_names if isinstance(task, Sequencing) else ()
-    return from_trace(trace, logits, batch, machine.memory.heads, subtasks, list(chosen.values()))
+    return from_trace(trace, logits, batch, task, machine.memory.heads, list(chosen.values()))
 
 
 def _run(machine: Machine, batch: Batch, slots: int | None, trace: bool | str) -> tuple[Tensor, Any]:
@@ -219,9 +244,8 @@ def select(batch: Batch, chosen: list[int]) -> Batch:
     return batch._replace(lengths=batch.lengths[chosen], decoding=batch.decoding[chosen], **cut)
 
 
-def _extremes(logits: Tensor, batch: Batch) -> tuple[int, int]:
-    """The sequences with the smallest and with the largest share of wrong bits, the surest answers among equals."""
-    answers = torch.sigmoid(logits).cpu().numpy()
+def _extremes(answers: Array, batch: Batch) -> tuple[int, int]:
+    """The sequences with the smallest and with the largest share of wrong bits, by their doubt among equals."""
     counted = batch.mask[:, :, None] > 0
     distance = np.where(counted, np.abs(answers - batch.targets), 0.0)
     bits = np.maximum(batch.mask.sum(axis=0), 1) * batch.targets.shape[2]

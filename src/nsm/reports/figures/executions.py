@@ -40,13 +40,13 @@ def perseveration(run: Execution, title: str = "") -> Figure:
 
 def caption(run: Execution) -> str:
     """What an execution's figure shows, in words."""
-    words = [f"{run.name[0].upper()}{run.name[1:]}: {run.bit_errors:,} of {run.bits:,} answer bits are wrong"]
+    words = [f"{run.name[0].upper()}{run.name[1:]}: {run.errors:,} of {run.asked:,} {run.unit} are wrong"]
     by_subtask = run.errors_by_subtask()
     if by_subtask:
         shares = (f"{name} {wrong:,} of {bits:,}" for name, (wrong, bits) in by_subtask.items())
         words[0] += f" ({', '.join(shares)})"
-    if run.bit_errors:
-        words.append("wrong bits are red with a cross")
+    if run.errors:
+        words.append(f"wrong {run.unit} are red with a cross")
     words.append("the green line is the start of decoding")
     if len(by_subtask) > 1:
         words.append("dotted lines part subtasks")
@@ -66,7 +66,7 @@ def _stacked(run: Execution, rows: list[Row], title: str) -> Figure:
     axes[0].set_xlim(-0.5, run.steps - 0.5)
     axes[-1].set_xlabel("step")
     figure.suptitle(
-        title or f"{run.name}: {run.bit_errors:,} of {run.bits:,} bits wrong", fontsize=10, ha="left", x=0.01
+        title or f"{run.name}: {run.errors:,} of {run.asked:,} {run.unit} wrong", fontsize=10, ha="left", x=0.01
     )
     _name_phases(axes[0], run)
     return figure

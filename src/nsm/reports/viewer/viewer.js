@@ -38,16 +38,13 @@ const loaded = new Map();
 async function load(index) {
   if (!loaded.has(index)) {
     const run = { ...DOCUMENT.executions[index] };
-    for (const name of ["inputs", "targets", "answers", "counted"]) run[name] = await unpack(run[name]);
+    for (const name of ["inputs", "targets", "answers", "counted", "wrong"]) run[name] = await unpack(run[name]);
     run.mixes = await Promise.all(run.mixes.map(unpack));
     run.heads = await Promise.all(run.heads.map(async (head) => ({ ...head, address: await unpack(head.address) })));
     run.memory = run.memory && (await unpack(run.memory));
     run.slots = run.heads[0].address.shape[1];
     run.shades = run.memory && shadesOf(run.memory);
-    run.isWrong = (t, o) => {
-      const i = t * run.targets.shape[1] + o;
-      return run.counted.raw[t] > 0 && run.answers.at(i) > 0.5 !== run.targets.at(i) > 0.5;
-    };
+    run.isWrong = (t, o) => run.wrong.raw[t * run.targets.shape[1] + o] > 0;
     run.hasWrong = (t) => Array.from({ length: run.targets.shape[1] }, (_, o) => run.isWrong(t, o)).some(Boolean);
     loaded.set(index, run);
   }
@@ -524,10 +521,13 @@ function tellStory() {
   say(". ");
   if (run.counted.raw[step] > 0) {
     const size = run.targets.shape[1];
-    const bits = Array.from({ length: size }, (_, o) => (run.answers.at(step * size + o) > 0.5 ? "1" : "0")).join("");
-    const wrong = Array.from({ length: size }, (_, o) => run.isWrong(step, o)).filter(Boolean).length;
-    say(size <= 16 ? `It says ${bits}: ` : "Its answer is ");
-    say(wrong ? `${wrong} ${wrong === 1 ? "bit" : "bits"} wrong` : "right", wrong ? "wrong" : "right");
+    const answers = Array.from({ length: size }, (_, o) => run.answers.at(step * size + o));
+    const wrong = answers.filter((_, o) => run.isWrong(step, o)).length;
+    const bits = answers.map((share) => (share > 0.5 ? "1" : "0")).join("");
+    const choice = run.unit === "answers";
+    say(choice ? `It chooses ${answers.indexOf(Math.max(...answers)) + 1}: ` : size <= 16 ? `It says ${bits}: ` : "Its answer is ");
+    const mistake = choice ? "wrong" : `${wrong} ${wrong === 1 ? "bit" : "bits"} wrong`;
+    say(wrong ? mistake : "right", wrong ? "wrong" : "right");
     say(".");
   }
 }
@@ -544,7 +544,7 @@ function legend() {
     place.append(part);
   };
   item("1", colours["cell-on"]);
-  item("wrong bit", colours.wrong);
+  item("wrong", colours.wrong);
   item("start of decoding", colours.decoding, true);
   item("read", colours.read);
   item("write", colours.write);
@@ -780,7 +780,7 @@ async function begin() {
   byId("title").textContent = DOCUMENT.title;
   byId("facts").textContent = DOCUMENT.facts.join(" · ");
   DOCUMENT.executions.forEach((run, index) => {
-    const wrong = run.wrong === 0 ? "no wrong bit" : `${run.wrong.toLocaleString("en")} of ${run.bits.toLocaleString("en")} bits wrong`;
+    const wrong = run.errors === 0 ? "nothing wrong" : `${run.errors.toLocaleString("en")} of ${run.asked.toLocaleString("en")} ${run.unit} wrong`;
     byId("sample").append(new Option(`${run.name}: ${wrong}`, index));
   });
   setTheme(matchMedia("(prefers-color-scheme: dark)").matches);
