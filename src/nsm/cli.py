@@ -21,6 +21,8 @@ Command = (
     | Annotated[commands.Train, tyro.conf.subcommand("train")]
     | Annotated[commands.Eval, tyro.conf.subcommand("eval")]
     | Annotated[commands.Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[commands.Collect, tyro.conf.subcommand("collect")]
+    | Annotated[commands.Report, tyro.conf.subcommand("report")]
     | Annotated[commands.View, tyro.conf.subcommand("view")]
     | Annotated[commands.Bench, tyro.conf.subcommand("bench")]
 )

@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from nsm.experiments.paper import Cell
-from nsm.training.run import RunDirectory
+from nsm.experiments.results import outcome
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,15 @@ class Summary:
     """l1_errors and optimum_bits where they belong beside the metric."""
     phases: list[dict[str, float]]
     """Continual learning: the mean accuracy on every task after each phase."""
+    figures: list[float]
+    """The figure of every seed that finished."""
 
 
-def summarise(cell: Cell, directories: list[Path]) -> Summary:
-    """Sum up the finished runs of a cell."""
-    runs = [RunDirectory(directory) for directory in directories]
-    results = [result for run in runs if (result := run.result()) is not None]
-    failed = sum(run.result() is None and run.failure() is not None for run in runs)
+def summarise(cell: Cell, places: list[Path]) -> Summary:
+    """Sum up the finished runs of a cell, from their directories or from the files that are kept of them."""
+    outcomes = [outcome(place) for place in places]
+    results = [result for result, _ in outcomes if result is not None]
+    failed = sum(failure is not None for _, failure in outcomes)
     figures, extra = _figures(cell, results)
     ascending = cell.metric != "bit_accuracy"
     solved = [result for result in results if result["solved_step"] is not None]
@@ -61,6 +63,7 @@ def summarise(cell: Cell, directories: list[Path]) -> Summary:
         median(result["solved_seconds"] for result in solved) if solved else None,
         extra,
         _phases([result["phases"] for result in results]) if cell.metric == "bit_accuracy" else [],
+        figures,
     )
 
 

@@ -157,8 +157,14 @@ class RunDirectory:
         """All lines written so far; a last line cut off by a kill is left out."""
         if not self.metrics_path.exists():
             return []
-        lines = self.metrics_path.read_bytes().split(b"\n")
-        return [json.loads(line) for line in lines[:-1]]
+        found = []
+        for number, line in enumerate(self.metrics_path.read_bytes().split(b"\n")[:-1], start=1):
+            try:
+                found.append(json.loads(line))
+                found[-1]["step"]
+            except (ValueError, TypeError, KeyError):
+                raise UserError(f"{self.metrics_path} is damaged: line {number} is not a line of metrics") from None
+        return found
 
     def checkpoint(self, which: str = "best") -> Checkpoint:
         """The newest checkpoint, or that of the lowest held-out loss; the newest if that one is gone or damaged."""

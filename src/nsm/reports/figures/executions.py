@@ -97,7 +97,16 @@ def _bits(ax: Axes, run: Execution, target: bool) -> None:
     ax.imshow(wrong, aspect="auto", cmap=style.MISTAKES, vmin=0, vmax=1, interpolation="nearest",
               extent=(-0.5, run.steps - 0.5, top - 1.5, first - 0.5))  # fmt: skip
     size = max(0.8, min(4.0, 260 / run.steps))
-    ax.plot(when, where + first, "x", color="white", markersize=size, markeredgewidth=size / 6, label="wrong bits")
+    ax.plot(
+        when,
+        where + first,
+        "x",
+        color="white",
+        markersize=size,
+        markeredgewidth=size / 6,
+        label="wrong bits",
+        rasterized=True,
+    )
     ax.set_ylim(top - 1.5, -0.5)
     ax.set_yticks([place for place, _ in ticks], [name for _, name in ticks])
     ax.tick_params(axis="y", length=0)

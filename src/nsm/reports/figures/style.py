@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from itertools import cycle
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -19,8 +20,10 @@ P = ParamSpec("P")
 SERIES = ("#0072b2", "#e69f00", "#45c7f0", "#8f1d14", "#999999", "#444466")
 """Programs and curves, in this order: any two differ under every kind of colour blindness."""
 WRONG, DECODING, INK, FAINT = "#c1121f", "#2e9e4f", "#1c2128", "#8a929e"
-MODELS = {"ntm": SERIES[3], "mann": SERIES[3], "nutm": SERIES[0]}
-"""A plain machine and one with stored programs look the same in all figures."""
+PLAIN, STORED = (SERIES[3], (0, (5, 1.5))), (SERIES[0], "-")
+MODELS = {"ntm": PLAIN, "mann": PLAIN, "dnc": PLAIN, "nutm": STORED}
+"""A plain machine and one with stored programs look the same in all figures: colour and dashes."""
+OTHERS = ((SERIES[1], "-."), (SERIES[2], (0, (3, 1))), (SERIES[4], ":"), (SERIES[5], (0, (1, 1.5))))
 BITS = LinearSegmentedColormap.from_list("bits", ["#ffffff", "#1c2128"])
 SIGNED = LinearSegmentedColormap.from_list("signed", ["#8f1d14", "#ffffff", "#1c2128"])
 READS = LinearSegmentedColormap.from_list("reads", ["#ffffff", "#57b8aa", "#00564d"])
@@ -72,6 +75,12 @@ def figure(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 def colour(index: int) -> str:
     """The colour of a series; after the last they begin again."""
     return SERIES[index % len(SERIES)]
+
+
+def looks(models: Iterable[str]) -> dict[str, tuple[str, Any]]:
+    """The colour and the dashes of every model shown; those without their own share the rest, in order."""
+    rest = cycle(OTHERS)
+    return {model: MODELS[model] if model in MODELS else next(rest) for model in models}
 
 
 def save(figure: Figure, path: Path) -> Path:

@@ -1,0 +1,211 @@
+"""What a run came to: read from its directory, or from the one small file that is kept of it in the repository.
+
+results/<experiment>/<settings>/<row>/<model>/seed-K.json      config, seed, versions, thinned curve, result
+results/models/<experiment>/<settings>/<row>/<model>/          the best seed's machine: a small run directory
+
+Runs lie under the same names: runs/<experiment>/<settings>/<row>/<model>/seed-K/. `settings` is a preset, with a budget
+of iterations behind it if the runs were cut short: paper, default-2000.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from nsm.checks import UserError
+from nsm.pretrained import to_json
+from nsm.training import checkpoints
+from nsm.training.checkpoints import Checkpoint
+from nsm.training.run import RunDirectory
+
+FORMAT = "nsm-result"
+VERSION = 1
+MODELS = "models"
+LARGEST_RESULT = 20_000
+"""Bytes of a kept result; its curve is thinned until it fits."""
+LARGEST_MODEL = 3_000_000
+"""Bytes of a kept machine; larger ones are left where they are."""
+POINTS = 200
+"""Points of a kept curve at most."""
+
+
+class Key(NamedTuple):
+    """Whose result it is."""
+
+    experiment: str
+    settings: str
+    row: str
+    model: str
+    seed: int
+
+    @property
+    def cell(self) -> Path:
+        """Where the cell lies, under the root of runs or of results."""
+        return Path(self.experiment, self.settings, self.row, self.model)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One seed of a cell."""
+
+    config: dict[str, Any]
+    """As JSON has it: a result outlives the options it was made with."""
+    seed: int
+    made_with: dict[str, Any]
+    """Versions and commit."""
+    curve: list[dict[str, Any]]
+    """Lines of metrics: step, loss, held_out."""
+    result: dict[str, Any] | None
+    failure: dict[str, Any] | None
+
+
+def find(root: Path) -> dict[Key, Path]:
+    """All runs or kept results under a root, by whose they are."""
+    found = {}
+    for place in sorted(root.glob("*/*/*/*/seed-*")):
+        number = re.fullmatch(r"seed-([0-9]+)(\.json)?", place.name)
+        kind = place.is_file() if number and number[2] else (place / "config.json").is_file()
+        if number and kind:
+            experiment, settings, row, model = place.relative_to(root).parts[:4]
+            found[Key(experiment, settings, row, model, int(number[1]))] = place
+    return found
+
+
+def outcome(place: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The result of a run or why it failed, from its directory or from its kept file; neither if it is not over."""
+    if place.suffix == ".json":
+        record = read(place)
+        return record.result, record.failure
+    run = RunDirectory(place)
+    result = run.result()
+    return result, None if result else run.failure()
+
+
+def read(place: Path) -> Record:
+    """All that is known of a seed, from a run's directory or from the file that is kept of it."""
+    if place.suffix != ".json":
+        run = RunDirectory(place)
+        config = to_json(run.config())
+        return Record(config, config["seed"], run.made_with, run.metrics(), *outcome(place))
+    try:
+        document = json.loads(place.read_bytes())
+    except OSError as error:
+        raise UserError(f"{place} can't be read: {error.strerror}") from None
+    except ValueError:
+        raise UserError(f"{place} is damaged: not JSON") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise UserError(f"{place} is not a result of nsm")
+    if document.get("version") != VERSION:
+        raise UserError(f"{place} has version {document.get('version')!r}; this nsm reads version {VERSION}")
+    try:
+        fields = ("config", "seed", "made_with", "curve", "result", "failure")
+        return Record(*(document[field] for field in fields))
+    except KeyError as error:
+        raise UserError(f"{place} is damaged: {error.args[0]} is missing") from None
+
+
+def write(record: Record, place: Path) -> None:
+    """Keep a result: the same file for the same run, its curve thinned until the file is small."""
+    points = POINTS
+    while True:
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "config": record.config,
+            "seed": record.seed,
+            "made_with": record.made_with,
+            "result": record.result,
+            "failure": record.failure,
+            "curve": _rounded(thinned(record.curve, points)),
+        }
+        text = json.dumps(document, separators=(",", ":")) + "\n"
+        if len(text.encode()) <= LARGEST_RESULT or points == 1:
+            break
+        points = max(1, points * 3 // 4)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text, encoding="utf-8")
+
+
+def thinned(lines: list[dict[str, Any]], points: int) -> list[dict[str, Any]]:
+    """At most `points` lines: neighbours become one, with their mean loss and the latest of everything else."""
+    size = math.ceil(len(lines) / points)
+    kept = []
+    for start in range(0, len(lines), max(1, size)):
+        group = lines[start : start + size]
+        merged: dict[str, Any] = {}
+        for line in group:
+            merged |= line
+        losses = [line["loss"] for line in group if "loss" in line]
+        kept.append({**merged, "loss": sum(losses) / len(losses)} if losses else merged)
+    return kept
+
+
+def _rounded(value: Any) -> Any:
+    """Five digits are enough for a curve."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
+
+
+# --- keeping ----------------------------------------------------------------------------------------------------------
+
+
+def collect(runs: Path, out: Path) -> Iterator[str]:
+    """Keep every run under `runs` that is over, and each cell's best machine; says what it keeps, and what it can't."""
+    cells: dict[Path, list[tuple[float, Path]]] = {}
+    for key, place in find(runs).items():
+        record = read(place)
+        if record.result is None and record.failure is None:
+            yield f"{place} is not over yet: left out"
+            continue
+        kept = out / key.cell / f"seed-{key.seed}.json"
+        write(record, kept)
+        yield f"kept {kept}"
+        if record.result is not None:
+            cells.setdefault(key.cell, []).append((badness(record.result), place))
+    for cell, seeds in cells.items():
+        bad, best = min(seeds)
+        kept = out / MODELS / cell
+        earlier = RunDirectory(kept).result()
+        if earlier is not None and badness(earlier) <= bad:
+            continue
+        size = keep_machine(RunDirectory(best), kept)
+        if size > LARGEST_MODEL:
+            yield f"the machine of {best} has {size:,} bytes, more than {LARGEST_MODEL:,}: left out"
+        else:
+            yield f"kept {kept}, the machine of {best.name}"
+
+
+def badness(result: dict[str, Any]) -> float:
+    """How far a finished run is from perfect, on its test: less is better, within one cell."""
+    if "phases" in result:
+        return 1 - fmean(result["phases"][-1].values())
+    return float(result["best"]["loss"])
+
+
+def keep_machine(run: RunDirectory, out: Path) -> int:
+    """Copy a run's best machine to a small run directory, unless it is too large; returns its size in bytes.
+
+    The copy has what `nsm eval` and `nsm view` need: the configuration, the result and one checkpoint, whose optimiser
+    is left out.
+    """
+    best = run.checkpoint("best")
+    size = sum(tensor.numel() * tensor.element_size() for tensor in best.model.values())
+    if size > LARGEST_MODEL:
+        return size
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    for name in ("config.json", "result.json"):
+        shutil.copyfile(run.path / name, out / name)
+    state = {**best.state, "best_step": best.step}
+    checkpoints.save(out / "checkpoints", Checkpoint(best.step, best.model, {}, state))
+    return size

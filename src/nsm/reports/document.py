@@ -1,0 +1,182 @@
+"""A report as a list of blocks, and as one HTML page or one Markdown file made from the same list."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from nsm.reports.figures.style import save, styled
+from nsm.reports.viewer.page import policy
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Begins a section; level 2 or 3."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph that stands back: where numbers come from."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in columns; those of `words` from the left, the others, figures, from the right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, drawn when it is wanted; `name` is its file's."""
+
+    name: str
+    draw: Callable[[], Figure]
+    caption: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether something of the paper was found again, and why it is said."""
+
+    status: str
+    """reproduced, partly, not, or not yet run"""
+    reason: str
+
+
+Block = Heading | Paragraph | Note | Table | Picture | Verdict
+
+
+@dataclass(frozen=True)
+class Document:
+    """A title and what stands under it."""
+
+    title: str
+    blocks: list[Block] = field(default_factory=list)
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+def to_html(document: Document) -> str:
+    """One page with everything in it: figures as embedded drawings, no script, nothing from elsewhere."""
+    style = (files("nsm.reports") / "document.css").read_text(encoding="utf-8")
+    sections = [block.text for block in document.blocks if isinstance(block, Heading) and block.level == 2]
+    links = "".join(f'<li><a href="#{anchor(text)}">{html.escape(text)}</a></li>' for text in sections)
+    contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(sections) > 1 else ""
+    body = "\n".join(_html(block) for block in document.blocks)
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy("", style)}">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="color-scheme" content="light dark">\n'
+        f"<title>{html.escape(document.title)}</title>\n<style>{style}</style>\n</head>\n"
+        f"<body>\n<h1>{html.escape(document.title)}</h1>\n{contents}\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def anchor(text: str) -> str:
+    """The name of a section in links: what GitHub makes of a heading, too."""
+    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Heading(text, level):
+            return f'<h{level} id="{anchor(text)}">{html.escape(text)}</h{level}>'
+        case Paragraph(text):
+            return f"<p>{html.escape(text)}</p>"
+        case Note(text):
+            return f'<p class="note">{html.escape(text)}</p>'
+        case Verdict(status, reason):
+            mark = f'<strong class="verdict {status.replace(" ", "-")}">{html.escape(status)}</strong>'
+            return f"<p>{mark} {html.escape(reason)}</p>"
+        case Table():
+            return _html_table(block)
+        case Picture(name, draw, caption):
+            drawn = base64.b64encode(_svg(draw())).decode()
+            words = html.escape(caption, quote=True)
+            image = f'<img src="data:image/svg+xml;base64,{drawn}" alt="{words}">'
+            return f'<figure id="{html.escape(name, quote=True)}">{image}<figcaption>{words}</figcaption></figure>'
+
+
+def _html_table(table: Table) -> str:
+    def row(cells: Sequence[str], tag: str) -> str:
+        kinds = ["" if n < table.words else ' class="figure"' for n in range(len(cells))]
+        return "".join(f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True))
+
+    caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
+    head = f"<thead><tr>{row(table.columns, 'th')}</tr></thead>"
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in table.rows)
+    return f'<div class="table"><table>{caption}{head}<tbody>{body}</tbody></table></div>'
+
+
+def _svg(figure: Figure) -> bytes:
+    drawn = io.BytesIO()
+    with styled():
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    return drawn.getvalue()
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def to_markdown(document: Document, pictures: str) -> str:
+    """The same as Markdown; `pictures` is where the figures' files are, seen from it."""
+    blocks = [f"# {_plain(document.title)}", *(_markdown(block, pictures) for block in document.blocks)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Text in which nothing means anything to Markdown."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text).replace("\n", " ")
+
+
+def _markdown(block: Block, pictures: str) -> str:
+    match block:
+        case Heading(text, level):
+            return f"{'#' * level} {_plain(text)}"
+        case Paragraph(text):
+            return _plain(text)
+        case Note(text):
+            return f"*{_plain(text)}*"
+        case Verdict(status, reason):
+            return f"**{_plain(status)}** {_plain(reason)}"
+        case Table(columns, rows, words, caption):
+            marks = ["---" if n < words else "---:" for n in range(len(columns))]
+            lines = [columns, marks, *rows]
+            cells = [[_plain(cell) for cell in line] if line is not marks else marks for line in lines]
+            table = "\n".join(f"| {' | '.join(line)} |" for line in cells)
+            return f"{_plain(caption)}\n\n{table}" if caption else table
+        case Picture(name, _, caption):
+            return f"[![{_plain(caption)}]({pictures}/{name}.png)]({pictures}/{name}.svg)\n\n{_plain(caption)}"
+
+
+def save_pictures(document: Document, directory: Path) -> None:
+    """Write every figure of a document as a drawing and as points."""
+    for block in document.blocks:
+        if isinstance(block, Picture):
+            figure = block.draw()
+            for suffix in (".svg", ".png"):
+                save(figure, directory / f"{block.name}{suffix}")

@@ -1,0 +1,134 @@
+"""All there is to report on: runs and kept results, by experiment and settings, and the best machine of each cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nsm.experiments import results
+from nsm.experiments.paper import EXPERIMENTS, Cell, cells
+from nsm.experiments.results import Key, Record
+from nsm.experiments.summary import Summary, summarise
+from nsm.machine import PRESETS
+from nsm.training.run import RunDirectory
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What runs were made with: a preset, and a budget of iterations if they were cut short."""
+
+    preset: str
+    budget: int | None = None
+
+    @classmethod
+    def named(cls, name: str) -> Settings | None:
+        """The settings a directory's name stands for; None if it stands for none."""
+        parts = re.fullmatch(r"([a-z]+)(?:-([0-9]+))?", name)
+        if parts is None or parts[1] not in PRESETS:
+            return None
+        return cls(parts[1], int(parts[2]) if parts[2] else None)
+
+    @property
+    def directory(self) -> str:
+        return self.preset if self.budget is None else f"{self.preset}-{self.budget}"
+
+    @property
+    def words(self) -> str:
+        cut = "" if self.budget is None else f", cut to {self.budget:,} iterations"
+        return f"{self.preset} settings{cut}"
+
+    @property
+    def order(self) -> tuple[bool, int, int]:
+        """Whole runs before those cut short, the paper's settings first."""
+        rank = ("paper", "default", "authors").index(self.preset)
+        return self.budget is not None, rank, -(self.budget or 0)
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """All seeds of one cell; `cell` is None where this nsm has no such experiment."""
+
+    cell: Cell | None
+    places: list[Path]
+
+    @cached_property
+    def records(self) -> list[Record]:
+        return [results.read(place) for place in self.places]
+
+    @cached_property
+    def summary(self) -> Summary:
+        assert self.cell is not None
+        return summarise(self.cell, self.places)
+
+    @property
+    def finished(self) -> list[dict[str, Any]]:
+        """The results of the seeds that finished."""
+        return [record.result for record in self.records if record.result is not None]
+
+    @property
+    def curves(self) -> list[list[dict[str, Any]]]:
+        return [record.curve for record in self.records if record.curve]
+
+
+Group = dict[tuple[str, str], Seeds]
+"""The cells of an experiment under some settings, by row and model, the paper's first; only those that were run."""
+
+
+class Evidence:
+    """Runs, kept results and kept machines under a few roots."""
+
+    def __init__(self, runs: Path | None, kept: Path | None) -> None:
+        self.roots = [root for root in (kept, runs) if root is not None]
+        self.places: dict[Key, Path] = {}
+        for root in self.roots:
+            for key, place in results.find(root).items():
+                # A run goes before what was kept of it, once it is over.
+                if key not in self.places or any(results.outcome(place)):
+                    self.places[key] = place
+
+    def settings(self, experiment: str) -> list[Settings]:
+        """The settings there are runs of an experiment with, the most telling first."""
+        names = {key.settings for key in self.places if key.experiment == experiment}
+        return sorted(filter(None, map(Settings.named, names)), key=lambda settings: settings.order)
+
+    def group(self, experiment: str, settings: Settings) -> Group:
+        """The cells of an experiment that were run with some settings."""
+        places: dict[tuple[str, str], list[Path]] = {}
+        for key, place in self.places.items():
+            if (key.experiment, key.settings) == (experiment, settings.directory):
+                places.setdefault((key.row, key.model), []).append(place)
+        known: dict[tuple[str, str], Cell] = {}
+        if experiment in EXPERIMENTS:
+            planned = cells(experiment, settings.preset, budget=settings.budget)
+            known = {(cell.row, cell.model): cell for cell in planned}
+            places = {name: places[name] for name in known if name in places}
+        return {name: Seeds(known.get(name), found) for name, found in places.items()}
+
+    def machine(self, experiment: str, row: str, model: str) -> tuple[Settings, RunDirectory] | None:
+        """The best machine of a cell, of the most telling settings that have one."""
+        for settings in self.settings(experiment):
+            cell = Path(experiment, settings.directory, row, model)
+            runs = [root / cell / f"seed-{key.seed}" for root in self.roots for key in self._seeds(cell)]
+            candidates = [*(root / results.MODELS / cell for root in self.roots), *runs]
+            over = [(results.badness(result), run) for run in map(RunDirectory, candidates) if (result := _usable(run))]
+            if over:
+                return settings, min(over, key=lambda pair: pair[0])[1]
+        return None
+
+    def _seeds(self, cell: Path) -> Iterable[Key]:
+        return [key for key in self.places if key.cell == cell]
+
+
+def _usable(run: RunDirectory) -> dict[str, Any] | None:
+    """The result of a run that still has a machine."""
+    return run.result() if run.checkpoints.is_dir() else None
+
+
+def commits(records: Iterable[Record]) -> str:
+    """The commits that records were made at, in words."""
+    found = sorted({str(record.made_with.get("commit") or f"nsm {record.made_with.get('nsm')}") for record in records})
+    return ", ".join(found) or "none"

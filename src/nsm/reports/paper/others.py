@@ -1,0 +1,186 @@
+"""Few-shot learning and question answering. Their results are read by the names of their figures alone."""
+
+from __future__ import annotations
+
+from statistics import fmean, stdev
+from typing import Any
+
+from nsm.experiments import published
+from nsm.experiments.summary import number
+from nsm.reports import figures
+from nsm.reports.document import Block, Heading, Note, Picture, Table
+from nsm.reports.paper.claims import Claim, claim_table, judge
+from nsm.reports.paper.evidence import Evidence, Group, Settings
+from nsm.reports.paper.section import Section, sources
+
+CLOSE = 2.0
+"""Per cent points within which an accuracy counts as reached."""
+
+
+def _spread(values: list[float], digits: int = 1) -> str:
+    deviation = f" ± {number(stdev(values), digits)}" if len(values) > 1 else ""
+    return f"{number(fmean(values), digits)}{deviation}"
+
+
+def _percent(results: list[dict[str, Any]], name: str) -> list[float]:
+    """A figure of every seed's best machine, in per cent."""
+    return [100 * result["best"][name] for result in results if name in result.get("best", {})]
+
+
+def few_shot(evidence: Evidence) -> Section:
+    """Table 2 and the appendix's figures of test accuracy."""
+    found = [(settings, evidence.group("fewshot", settings)) for settings in evidence.settings("fewshot")]
+    settings, group = found[0] if found else (None, {})
+    paper = (
+        "Table 2 has the accuracy at the second, third and fifth presentation of a character, for 5 and 10 "
+        "characters an episode, with a memory that is wiped between episodes and with one that is not. NUTM is ahead "
+        "of MANN (both on LRUA), most with 10 characters."
+    )
+    claims = _few_shot_claims(group)
+    blocks = [claim_table(claims), *_few_shot_blocks(settings, group)]
+    for other, more in found[1:]:
+        blocks += [Heading(f"Few-shot learning, {other.words}", 3), Note(sources(other, more.values()))]
+        blocks += _few_shot_blocks(other, more)
+    return Section(
+        "Table 2: few-shot learning",
+        paper,
+        judge(claims, settings),
+        sources(settings, group.values()),
+        blocks,
+    )
+
+
+def _few_shot_claims(group: Group) -> list[Claim]:
+    claims = []
+    for row in dict.fromkeys(row for row, _ in published.FEW_SHOT):
+        best = {}
+        for model in ("mann", "nutm"):
+            seeds = group.get((row, model))
+            values = _percent(seeds.finished, "accuracy/2") if seeds is not None else []
+            if values:
+                best[model] = max(values)
+        target = published.FEW_SHOT[row, "nutm"][0]
+        reached = best["nutm"] >= target - CLOSE if "nutm" in best else None
+        ahead = best["nutm"] > best["mann"] if len(best) == 2 else None
+        claims.append(Claim(f"{row}: NUTM reaches {target} % at the second presentation", reached))
+        claims.append(Claim(f"{row}: NUTM is ahead of MANN", ahead))
+    return claims
+
+
+def _few_shot_blocks(settings: Settings | None, group: Group) -> list[Block]:
+    rows = []
+    for (row, model), numbers in published.FEW_SHOT.items():
+        seeds = group.get((row, model))
+        cells = [row, model.upper()]
+        for presentation, percent in zip(published.PRESENTATIONS, numbers, strict=True):
+            values = _percent(seeds.finished, f"accuracy/{presentation}") if seeds is not None else []
+            cells += [number(percent, 1), _spread(values) if values else "–"]
+        rows.append((*cells, str(len(seeds.finished)) if seeds is not None else "0"))
+    columns = ["row", "model"]
+    for name in ("2nd", "3rd", "5th"):
+        columns += [f"{name}, paper", f"{name}, ours"]
+    blocks: list[Block] = [
+        Table((*columns, "seeds"), rows, words=2, caption="Per cent right; ours is the mean over seeds ± deviation.")
+    ]
+    panels: dict[str, dict[str, list[figures.Curve]]] = {}
+    for (row, model), seeds in group.items():
+        panels.setdefault(row, {})[model] = seeds.curves
+    if settings is not None and panels:
+        part = (
+            "test"
+            if any("test" in line for s in group.values() for curve in s.curves for line in curve)
+            else "held_out"
+        )
+        blocks.append(
+            Picture(
+                f"fewshot-{settings.directory}-accuracy",
+                lambda: figures.learning_curves(
+                    panels, f"{part}/accuracy/2", label="accuracy, 2nd presentation", top=1.0
+                ),
+                f"Accuracy at the second presentation of a class while training, {settings.words}, on unseen "
+                "characters: mean over seeds, and one standard deviation to either side.",
+            )
+        )
+    return blocks
+
+
+def question_answering(evidence: Evidence) -> Section:
+    """Table 3 and the appendix's table of all 20 tasks."""
+    found = [(settings, evidence.group("babi", settings)) for settings in evidence.settings("babi")]
+    settings, group = found[0] if found else (None, {})
+    means = {model: _means(group, model) for model in published.BABI}
+    claims = []
+    for model, (mean, deviation) in published.BABI.items():
+        ours = means[model]
+        reached = fmean(ours) <= mean + deviation if ours else None
+        claims.append(Claim(f"{model.upper()}: mean error within a deviation of {mean} %", reached))
+    four, one = means["nutm-4"], means["dnc"]
+    claims.append(Claim("four programs are better than one", fmean(four) < fmean(one) if four and one else None))
+    paper = (
+        "Table 3 has the mean error over the 20 bAbI tasks, trained jointly: more programs help, and four give the "
+        "best mean. The appendix has the error of every task; one with more than 5 % counts as failed."
+    )
+    rows = [(name, f"{mean} ± {sd}", "–", "–") for name, (mean, sd) in published.BABI_ELSEWHERE.items()]
+    for model, (mean, sd) in published.BABI.items():
+        ours = means[model]
+        rows.append((model.upper(), f"{mean} ± {sd}", _spread(ours) if ours else "–", str(len(ours))))
+    blocks: list[Block] = [
+        claim_table(claims),
+        Table(("model", "paper", "ours", "seeds"), rows, caption="Mean error over the 20 tasks, per cent."),
+        _task_table(group),
+    ]
+    name = f"babi-{settings.directory}-tasks" if settings is not None else "babi-tasks"
+    blocks.append(
+        Picture(
+            name,
+            lambda: _task_figure(group),
+            "Error on each of the 20 tasks, per cent. Bars are ours, mean over seeds and one standard deviation; marks "
+            "are the paper's with four programs. The dotted line is the 5 % above which a task counts as failed.",
+        )
+    )
+    title = "Table 3: question answering"
+    return Section(title, paper, judge(claims, settings), sources(settings, group.values()), blocks)
+
+
+def _means(group: Group, model: str) -> list[float]:
+    """The mean error over all tasks of every seed, per cent."""
+    seeds = group.get(("babi", model))
+    if seeds is None:
+        return []
+    names = [f"word_error/qa{task + 1}" for task in range(len(published.BABI_TASKS))]
+    return [
+        100 * fmean(result["best"][name] for name in names) for result in seeds.finished if names[0] in result["best"]
+    ]
+
+
+def _tasks_of(group: Group, model: str) -> list[list[float]]:
+    """Errors in per cent, a list of all tasks per seed."""
+    seeds = group.get(("babi", model))
+    finished = [] if seeds is None else [result["best"] for result in seeds.finished]
+    count = len(published.BABI_TASKS)
+    return [
+        [100 * best[f"word_error/qa{n + 1}"] for n in range(count)] for best in finished if "word_error/qa1" in best
+    ]
+
+
+def _task_table(group: Group) -> Table:
+    ours = {model: _tasks_of(group, model) for model in published.BABI}
+    rows = []
+    for n, (name, best, mean, sd) in enumerate(published.BABI_TASKS):
+        cells = [_spread([seed[n] for seed in seeds]) if seeds else "–" for seeds in ours.values()]
+        rows.append((f"{n + 1}: {name}", number(best, 1), f"{mean} ± {sd}", *cells))
+    failed = [[sum(error > published.BABI_FAILED for error in seed) for seed in seeds] for seeds in ours.values()]
+    cells = [_spread([float(count) for count in counts]) if counts else "–" for counts in failed]
+    rows.append(("tasks failed", "1", "3 ± 1.2", *cells))
+    columns = ("task", "paper, best", "paper, mean", *(f"{model.upper()}, ours" for model in ours))
+    return Table(columns, rows, caption="Error of every task, per cent; the paper's has four programs.")
+
+
+def _task_figure(group: Group) -> figures.Figure:
+    tasks = [f"{n + 1}: {name}" for n, (name, *_) in enumerate(published.BABI_TASKS)]
+    ours = {model: seeds for model in published.BABI if (seeds := _tasks_of(group, model))}
+    theirs = {
+        "paper, best of 10": [best for _, best, _, _ in published.BABI_TASKS],
+        "paper, mean of 10": [mean for _, _, mean, _ in published.BABI_TASKS],
+    }
+    return figures.errors_by_task(tasks, ours, theirs)

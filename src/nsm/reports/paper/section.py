@@ -1,0 +1,128 @@
+"""A section of the report: what the paper shows, what we found, where that comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from nsm.experiments.bootstrap import difference
+from nsm.experiments.summary import number
+from nsm.reports.document import Block, Heading, Note, Paragraph, Table, Verdict
+from nsm.reports.paper.evidence import Group, Seeds, Settings, commits
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table or figure of the paper beside ours."""
+
+    title: str
+    paper: str
+    """What the paper shows there, in a sentence or two."""
+    verdict: Verdict
+    sources: str
+    """Settings, seeds, budget and commits."""
+    blocks: list[Block] = field(default_factory=list)
+
+    def all_blocks(self) -> list[Block]:
+        return [Heading(self.title), Paragraph(self.paper), self.verdict, Note(self.sources), *self.blocks]
+
+
+def sources(settings: Settings | None, seeds: Iterable[Seeds]) -> str:
+    """Where the numbers of a group come from, in words."""
+    records = [record for cell in seeds for record in cell.records]
+    if settings is None or not records:
+        return "No runs."
+    counts = [len(cell.finished) for cell in seeds]
+    budgets = sorted({int(record.config["iterations"]) for record in records})
+    shown = f"{min(counts)}–{max(counts)}" if min(counts) < max(counts) else f"{counts[0]}"
+    iterations = " or ".join(f"{budget:,}" for budget in budgets)
+    return (
+        f"{settings.words[0].upper()}{settings.words[1:]}; {shown} finished seeds a cell; "
+        f"{iterations} iterations a run; commit {commits(records)}."
+    )
+
+
+COLUMNS = (
+    "task",
+    "model",
+    "paper",
+    "best Σ|p−y|",
+    "best",
+    "mean ± sd",
+    "median",
+    "solved",
+    "iterations",
+    "seconds",
+    "seeds",
+)
+
+
+def cell_table(group: Group, caption: str) -> Table:
+    """A line per cell: best, mean and deviation, median, share of seeds solved, and what it took them."""
+    rows = []
+    for (row, model), seeds in group.items():
+        s = seeds.summary
+        spread = f" ± {number(s.sd)}" if s.sd is not None else ""
+        failed = f" ({s.failed} failed)" if s.failed else ""
+        rows.append(
+            (
+                row,
+                model.upper(),
+                number(s.published),
+                number(s.extra.get("l1_errors")),
+                number(s.best),
+                f"{number(s.mean)}{spread}",
+                number(s.median),
+                "–" if s.solved is None else f"{s.solved:.0%}",
+                number(s.solved_steps, 0),
+                number(s.solved_seconds, 0),
+                f"{s.seeds}{failed}",
+            )
+        )
+    return Table(COLUMNS, rows, words=2, caption=caption)
+
+
+def gap(group: Group, row: str, ours: str = "nutm", theirs: str = "ntm") -> tuple[float, str] | None:
+    """Mean of `ours` − mean of `theirs`, and its interval in words; None if one of them has not been run."""
+    if (row, ours) not in group or (row, theirs) not in group:
+        return None
+    mine, other = group[row, ours].summary.figures, group[row, theirs].summary.figures
+    if not mine or not other:
+        return None
+    interval = difference(mine, other)
+    shift = fmean(mine) - fmean(other)
+    return shift, "needs two seeds of each" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
+
+
+def gap_table(group: Group, figure: str) -> Table | None:
+    """NUTM − NTM in every row that has both, with a bootstrap interval."""
+    rows = []
+    for row in dict.fromkeys(row for row, _ in group):
+        found = gap(group, row)
+        if found is not None:
+            rows.append((row, number(found[0]), found[1]))
+    if not rows:
+        return None
+    caption = f"NUTM − NTM: difference of the means over seeds of {figure}, and its 95 % bootstrap interval."
+    return Table(("task", "NUTM − NTM", "95 % interval"), rows, caption=caption)
+
+
+def score(seeds: Seeds) -> tuple[float, float, float]:
+    """How well a cell learned, less is better: seeds not solved, iterations it took the others, its mean figure."""
+    s = seeds.summary
+    infinite = float("inf")
+    return (
+        -(s.solved or 0.0),
+        s.solved_steps if s.solved_steps is not None else infinite,
+        s.mean if s.mean is not None else infinite,
+    )
+
+
+def beats(group: Group, row: str, ours: str, theirs: str) -> bool | None:
+    """Whether one model of a row learned at least as well as another; None if one of them has not been run."""
+    cells = [group.get((row, model)) for model in (ours, theirs)]
+    if not all(cell is not None and cell.finished for cell in cells):
+        return None
+    first, second = (score(cell) for cell in cells if cell is not None)
+    return first <= second

@@ -1,0 +1,36 @@
+"""Results that nobody trained: what a cell came to, as files that are kept of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nsm.experiments.results import Key, Record, write
+
+VERSIONS = {"nsm": "0.1.0", "commit": "abc123"}
+
+
+def curve(*losses: float, every: int = 100) -> list[dict[str, Any]]:
+    """Lines of metrics with these losses."""
+    return [{"step": every * (n + 1), "loss": loss, "held_out": {"loss": loss}} for n, loss in enumerate(losses)]
+
+
+def keep(root: Path, experiment: str, settings: str, row: str, model: str, seed: int, **changes: Any) -> Path:
+    """Keep a seed; `best` are its figures on the test, `solved` the iteration it was solved at."""
+    best = {"loss": 0.1, "bit_errors": 0.0, "l1_errors": 0.0, "perfect": 1.0, **changes.get("best", {})}
+    solved = changes.get("solved")
+    result = {
+        "steps": 1000,
+        "solved_step": solved,
+        "solved_seconds": None if solved is None else solved / 100,
+        "seconds": 10.0,
+        "best": best,
+    }
+    if "phases" in changes:
+        result = {**result, "phases": changes["phases"]}
+    failure = changes.get("failure")
+    config = {"task": row, "seed": seed, "iterations": changes.get("iterations", 1000)}
+    lines = changes.get("curve", curve(0.6, 0.3, 0.1))
+    place = root / Key(experiment, settings, row, model, seed).cell / f"seed-{seed}.json"
+    write(Record(config, seed, VERSIONS, lines, None if failure else result, failure), place)
+    return place

@@ -1,0 +1,435 @@
+"""The report: every table and figure of the paper, with what was found and a verdict that follows from it."""
+
+import re
+
+import pytest
+
+from cli.conftest import TINY, call
+from nsm.experiments import published
+from nsm.experiments.paper import PUBLISHED_SINGLE, SEQUENCING, SINGLE
+from nsm.reports.document import (
+    Document,
+    Heading,
+    Note,
+    Paragraph,
+    Picture,
+    Table,
+    Verdict,
+    save_pictures,
+    to_html,
+    to_markdown,
+)
+from nsm.reports.figures import learning_curves
+from nsm.reports.paper import machines, others, synthetic
+from nsm.reports.paper.claims import Claim, judge
+from nsm.reports.paper.evidence import Evidence, Settings
+from nsm.reports.paper.report import report
+from reports.made_up import curve, keep
+
+WHOLE = Settings("paper")
+
+
+def table(section, word):
+    """The first table of a section that has a column of this name."""
+    return next(block for block in section.blocks if isinstance(block, Table) and word in block.columns)
+
+
+def claims(section):
+    return dict(table(section, "the paper's claim").rows)
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("holds", "settings", "status"),
+    [
+        ([True, True], WHOLE, "reproduced"),
+        ([True, False], WHOLE, "partly"),
+        ([False, False], WHOLE, "not"),
+        ([True, None], WHOLE, "partly"),
+        ([False, None], WHOLE, "not"),
+        ([None, None], WHOLE, "not yet run"),
+        ([True, True], None, "not yet run"),
+        ([True, True], Settings("paper", 500), "not yet run"),
+    ],
+)
+def test_a_verdict_follows_from_the_claims(holds, settings, status):
+    assert judge([Claim("…", held) for held in holds], settings).status == status
+
+
+def test_a_verdict_of_runs_cut_short_says_so():
+    assert "cut to 500 iterations" in judge([Claim("…", True)], Settings("paper", 500)).reason
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("paper", Settings("paper")),
+        ("default-2000", Settings("default", 2_000)),
+        ("papre", None),
+        ("paper-x", None),
+    ],
+)
+def test_settings_are_named_by_their_directory(name, settings):
+    assert Settings.named(name) == settings
+    if settings is not None:
+        assert settings.directory == name
+
+
+# --- nothing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nothing():
+    return report(Evidence(None, None))
+
+
+def test_without_runs_all_is_said_to_be_not_yet_run_but_what_needs_none(nothing):
+    overview = next(block for block in nothing.blocks if isinstance(block, Table))
+    verdicts = {row[0]: row[1] for row in overview.rows}
+    assert verdicts.pop("Appendix: parameters") == "reproduced"
+    assert set(verdicts.values()) == {"not yet run"}
+    assert len(verdicts) == 9
+
+
+def test_the_published_numbers_are_there_without_runs(nothing):
+    text = to_markdown(nothing, "images")
+    for numbers in PUBLISHED_SINGLE.values():
+        for number in numbers:
+            assert f"| {number:.2f} " in text
+    for numbers in published.FEW_SHOT.values():
+        for number in numbers:
+            assert f"| {number} " in text
+    for mean, sd in (*published.BABI.values(), *published.BABI_ELSEWHERE.values()):
+        assert f"{mean} ± {sd}" in text
+    for name, best, mean, sd in published.BABI_TASKS:
+        assert re.search(rf": {re.escape(name)} \| {best} \| {mean} ± {sd} \|", text), name
+
+
+def test_the_published_means_of_question_answering_agree_with_its_table():
+    tasks = published.BABI_TASKS
+    assert len(tasks) == 20
+    assert sum(best for _, best, _, _ in tasks) / 20 == pytest.approx(3.3, abs=0.05)
+    assert sum(mean for _, _, mean, _ in tasks) / 20 == pytest.approx(published.BABI["nutm-4"][0], abs=0.051)
+
+
+# --- single tasks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "results"
+
+
+def test_the_table_has_what_the_seeds_came_to(root):
+    for seed, (bits, l1, solved) in enumerate([(4.0, 5.0, 500), (2.0, 3.0, 300), (6.0, 9.0, None)]):
+        best = {"bit_errors": bits, "l1_errors": l1}
+        keep(root, "single", "paper", "associative-recall", "nutm", seed, best=best, solved=solved)
+    keep(root, "single", "paper", "associative-recall", "nutm", 3, failure={"reason": "nan", "step": 5})
+    row = dict(
+        zip(*(lambda t: (t.columns, t.rows[0]))(table(synthetic.single(Evidence(None, root)), "best")), strict=True)
+    )
+    assert row["task"] == "associative-recall"
+    assert row["paper"] == "1.35"
+    assert row["best"] == "2.00"
+    assert row["best Σ|p−y|"] == "3.00"
+    assert row["mean ± sd"] == "4.00 ± 2.00"
+    assert row["median"] == "4.00"
+    assert row["solved"] == "67%"
+    assert row["iterations"] == "400"
+    assert row["seconds"] == "4"
+    assert row["seeds"] == "3 (1 failed)"
+
+
+def test_the_gap_of_the_models_has_its_interval(root):
+    for model, figures in (("ntm", (10.0, 12.0)), ("nutm", (1.0, 1.0))):
+        for seed, bits in enumerate(figures):
+            keep(root, "single", "paper", "copy", model, seed, best={"bit_errors": bits})
+    gaps = table(synthetic.single(Evidence(None, root)), "NUTM − NTM")
+    assert list(gaps.rows) == [("copy", "-10.00", "-11.00 to -9.00")]
+
+
+@pytest.mark.parametrize(
+    ("ntm", "nutm", "status", "found"),
+    [
+        (7.0, 1.3, "partly", ["yes", "yes"]),
+        (7.0, 5.0, "partly", ["no", "yes"]),
+        (0.1, 1.3, "partly", ["yes", "no"]),
+        (0.1, 5.0, "not", ["no", "no"]),
+    ],
+)
+def test_a_task_is_judged_by_the_papers_measure(root, ntm, nutm, status, found):
+    for model, l1 in (("ntm", ntm), ("nutm", nutm)):
+        keep(root, "single", "paper", "associative-recall", model, 0, best={"l1_errors": l1, "bit_errors": 99.0})
+    section = synthetic.single(Evidence(None, root))
+    assert section.verdict.status == status
+    assert [word for claim, word in claims(section).items() if claim.startswith("associative-recall")] == found
+
+
+def test_all_tasks_as_good_as_published_are_reproduced(root):
+    for task in SINGLE:
+        for model, number in zip(("ntm", "nutm"), PUBLISHED_SINGLE[task], strict=True):
+            best = {"l1_errors": number, "cross_entropy_bits": number, "optimum_bits": 128.0}
+            keep(root, "single", "paper", task, model, 0, best=best)
+    section = synthetic.single(Evidence(None, root))
+    assert section.verdict == Verdict("reproduced", "All 12 claims found again.")
+    assert "128.00 bits" in next(block.text for block in section.blocks if isinstance(block, Note))
+    assert section.sources == "Paper settings; 1 finished seeds a cell; 1,000 iterations a run; commit abc123."
+
+
+def test_other_settings_follow_with_their_own_verdict(root):
+    for settings in ("default", "paper-500", "authors"):
+        keep(root, "single", settings, "copy", "nutm", 0)
+    section = synthetic.single(Evidence(None, root))
+    headings = [block.text for block in section.blocks if isinstance(block, Heading)]
+    assert headings == ["Single tasks, authors settings", "Single tasks, paper settings, cut to 500 iterations"]
+    assert section.sources.startswith("Default settings")
+
+
+def test_a_run_that_is_over_goes_before_what_was_kept_of_it(root, tmp_path):
+    runs = tmp_path / "runs"
+    options = ["--iterations", 2, "--backend", "reference"]
+    place = runs / "single" / "default" / "copy" / "nutm" / "seed-0"
+    assert call("train", "copy", *TINY, *options, "--out", place).code == 0
+    keep(root, "single", "default", "copy", "nutm", 0, best={"bit_errors": 123.0})
+    found = Evidence(runs, root)
+    assert table(synthetic.single(found), "best").rows[0][4] != "123.00"
+    (place / "result.json").unlink()
+    assert table(synthetic.single(Evidence(runs, root)), "best").rows[0][4] == "123.00"
+
+
+# --- the other synthetic experiments ----------------------------------------------------------------------------------
+
+
+def test_the_ablation_asks_whether_each_part_helps(root):
+    solved = {"nutm": 300, "direct": None, "key-value": 400, "uniform": None, "ntm": 200, "ntm-2-heads": 500}
+    for model, at in solved.items():
+        keep(root, "ablation", "paper", "associative-recall", model, 0, solved=at)
+    section = synthetic.ablation(Evidence(None, root))
+    assert section.verdict.status == "partly"
+    assert [claim for claim, found in claims(section).items() if found == "no"] == ["NTM is no better"]
+    picture = next(block for block in section.blocks if isinstance(block, Picture))
+    assert len(picture.draw().axes[0].lines) == 6
+
+
+def test_sequences_ask_whether_nutm_learns_and_ntm_does_not(root):
+    for task in SEQUENCING:
+        keep(root, "sequencing", "paper", task, "nutm", 0, solved=100)
+        keep(root, "sequencing", "paper", task, "ntm", 0)
+    assert synthetic.sequencing(Evidence(None, root)).verdict.status == "reproduced"
+    keep(root, "sequencing", "paper", SEQUENCING[0], "ntm", 0, solved=50)
+    assert synthetic.sequencing(Evidence(None, root)).verdict.status == "partly"
+
+
+def test_continual_learning_asks_who_remembers(root):
+    def phases(copy_later, last):
+        return [{"copy": 1.0, "repeat-copy": 0.5}, {"copy": copy_later, "repeat-copy": last}]
+
+    keep(root, "continual", "paper", "continual", "nutm", 0, phases=phases(1.0, 0.9))
+    keep(root, "continual", "paper", "continual", "ntm", 0, phases=phases(0.6, 0.9))
+    section = synthetic.continual(Evidence(None, root))
+    assert section.verdict.status == "reproduced"
+    rows = table(section, "after").rows
+    assert ("NTM", "repeat-copy", "0.600", "0.900") in [tuple(row) for row in rows]
+
+
+def test_the_factorial_is_there_only_if_it_was_run(root):
+    assert synthetic.factorial(Evidence(None, root)) is None
+    for model in ("ntm-small", "nutm-small", "ntm-large", "nutm-large"):
+        keep(root, "factorial", "paper", "repeat-copy", model, 0, solved=100 if model.startswith("nutm") else None)
+    section = synthetic.factorial(Evidence(None, root))
+    assert set(claims(section).values()) == {"yes"}
+
+
+# --- few-shot and question answering ----------------------------------------------------------------------------------
+
+
+def test_few_shot_results_stand_beside_the_published_ones(root):
+    for (row, model), numbers in published.FEW_SHOT.items():
+        for seed, shift in enumerate((-0.01, 0.01)):
+            best = {f"accuracy/{k}": n / 100 + shift for k, n in zip(published.PRESENTATIONS, numbers, strict=True)}
+            lines = [{"step": 100, "loss": 1.0, "test": {"accuracy/2": 0.3}}]
+            keep(root, "fewshot", "paper", row, model, seed, best=best, curve=lines)
+    section = others.few_shot(Evidence(None, root))
+    assert section.verdict.status == "reproduced"
+    rows = {tuple(row[:2]): row[2:] for row in table(section, "2nd, ours").rows}
+    assert rows["omniglot-10", "NUTM"] == ("68.0", "68.0 ± 1.4", "78.1", "78.1 ± 1.4", "82.8", "82.8 ± 1.4", "2")
+    picture = next(block for block in section.blocks if isinstance(block, Picture))
+    assert picture.draw().axes[0].lines[0].get_ydata().tolist() == [0.3]
+
+
+def test_few_shot_results_that_fall_short_are_not(root):
+    for model, accuracy in (("mann", 0.5), ("nutm", 0.4)):
+        keep(root, "fewshot", "paper", "omniglot-5", model, 0, best={"accuracy/2": accuracy})
+    assert others.few_shot(Evidence(None, root)).verdict.status == "not"
+
+
+def test_question_answering_stands_beside_the_published_numbers(root):
+    for model, (mean, _) in published.BABI.items():
+        errors = {f"word_error/qa{n + 1}": mean / 100 for n in range(20)}
+        keep(root, "babi", "paper", "babi", model, 0, best=errors)
+    section = others.question_answering(Evidence(None, root))
+    assert section.verdict.status == "reproduced"
+    rows = {row[0]: row for row in table(section, "ours").rows}
+    assert rows["NUTM-4"] == ("NUTM-4", "5.6 ± 1.9", "5.6", "1")
+    tasks = {row[0]: row for row in table(section, "paper, best").rows}
+    assert tasks["16: basic induction"] == ("16: basic induction", "49.3", "52.0 ± 1.7", "9.7", "7.5", "5.6")
+    assert tasks["tasks failed"][3:] == ("20.0", "20.0", "20.0")
+    picture = next(block for block in section.blocks if isinstance(block, Picture))
+    assert [len(group.patches) for group in picture.draw().axes[0].containers if hasattr(group, "patches")] == [20] * 3
+
+
+# --- machines ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained_runs(tmp_path_factory):
+    """A run of either model on a sequence and on Copy, of two iterations: what they do is nonsense, but they do it."""
+    runs = tmp_path_factory.mktemp("machines") / "runs"
+    small = ["--size", 8, "--slots", 32, "--width", 4, "--evaluate-sequences", 2, "--test-sequences", 2]
+    for experiment, task in (("single", "copy"), ("sequencing", "copy+repeat-copy")):
+        for model in ("ntm", "nutm"):
+            place = runs / experiment / "default" / task / model / "seed-0"
+            options = ["--iterations", 2, "--batch-size", 1, "--backend", "reference"]
+            assert call("train", task, "--model", model, *small, *options, "--out", place).code == 0
+    return runs
+
+
+def test_executions_are_drawn_from_the_best_machines(trained_runs):
+    section = machines.executions(Evidence(trained_runs, None))
+    names = [block.name for block in section.blocks if isinstance(block, Picture)]
+    assert names[0] == "execution-copy-random"
+    assert "execution-copy+repeat-copy-random" in names
+    figure = next(block for block in section.blocks if isinstance(block, Picture)).draw()
+    assert len(figure.axes) == 5
+    assert claims(section)["priority-sort: a head changes programs when decoding begins"] == "not yet run"
+
+
+def test_perseveration_is_drawn_of_a_failed_ntm(trained_runs):
+    section = machines.perseveration(Evidence(trained_runs, None))
+    (picture,) = [block for block in section.blocks if isinstance(block, Picture)]
+    assert "copy " in picture.caption
+    assert "repeat-copy " in picture.caption
+    assert [label.get_text() for label in picture.draw().axes[0].get_yticklabels()] == ["input", "target", "output"]
+
+
+def test_clusters_are_compared_between_the_models(trained_runs):
+    section = machines.clusters(Evidence(trained_runs, None))
+    pictures = [block for block in section.blocks if isinstance(block, Picture)]
+    assert [picture.name for picture in pictures] == ["states-copy+repeat-copy", "states-copy"]
+    assert len(pictures[0].draw().axes) == 2
+
+
+def test_switching_is_the_largest_change_of_a_program(known):
+    first, last = known.heads[0].programs[:3].mean(axis=0), known.heads[0].programs[3:].mean(axis=0)
+    assert machines.switching(known) == pytest.approx(abs(first - last).max())
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def document():
+    markup = "<script>alert(1)</script> | *a* _b_"
+    return Document(
+        markup,
+        [
+            Heading("One"),
+            Paragraph(markup),
+            Verdict("partly", markup),
+            Note("from *here*"),
+            Table((markup, "figure"), [("a|b", "1.5")], caption="a table"),
+            Picture("curves", lambda: learning_curves({markup: {"nutm": [curve(0.5, 0.3)]}}), markup),
+            Heading("Two"),
+        ],
+    )
+
+
+def test_the_page_is_whole_and_silent_in_a_browser(document, open_page):
+    page = open_page(to_html(document))
+    assert page.title() == document.title
+    assert page.locator("h1").inner_text() == document.title
+    assert page.locator("script").count() == 0
+    assert page.locator("th").all_inner_texts() == [document.title, "figure"]
+    assert page.locator("td").all_inner_texts() == ["a|b", "1.5"]
+    assert page.locator(".verdict.partly").inner_text() == "partly"
+    assert page.locator("img").evaluate("image => image.complete && image.naturalWidth > 100")
+    assert page.locator("figcaption").inner_text() == document.title
+    page.locator("nav a").nth(1).click()
+    assert page.url.endswith("#two")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_a_telephone_in_light_and_dark(document, open_page, scheme):
+    page = open_page(to_html(document), color_scheme=scheme)
+    page.set_viewport_size({"width": 380, "height": 700})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+def test_markdown_means_what_it_says(document, tmp_path):
+    text = to_markdown(document, "images/x")
+    assert "\\<script\\>" in text
+    assert "<script>" not in text
+    assert "| a\\|b | 1.5 |" in text
+    assert "| --- | ---: |" in text
+    assert "(images/x/curves.png)](images/x/curves.svg)" in text
+    save_pictures(document, tmp_path / "images" / "x")
+    assert (tmp_path / "images/x/curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "images/x/curves.svg").read_text()
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_both(root, tmp_path):
+    keep(root, "single", "paper", "copy", "nutm", 0)
+    page, text = tmp_path / "out" / "report.html", tmp_path / "docs" / "results.md"
+    said = call("report", "--results", root, "--out", page, "--markdown", text)
+    assert said.code == 0, said.err
+    assert said.out == f"The report is {page}.\nAs Markdown it is {text}.\n"
+    assert "Table 1 and Figure 2 (a): single tasks" in page.read_text()
+    pictures = re.findall(r"\]\((images/results/[^)]*)\)", text.read_text())
+    assert pictures
+    assert all((text.parent / name).is_file() for name in pictures)
+
+
+def test_the_report_of_one_run(trained_runs, tmp_path):
+    run = trained_runs / "single" / "default" / "copy" / "nutm" / "seed-0"
+    said = call("report", run, "--out", tmp_path / "run.html")
+    assert said.code == 0, said.err
+    text = (tmp_path / "run.html").read_text()
+    assert "Trained for 2 iterations" in text
+    assert "wrong bits per sequence" in text
+    assert "machine.controller.size" in text
+    assert text.count("<img") == 3 or text.count("<img") == 4, "the curve, and two or three executions"
+
+
+@pytest.mark.parametrize("option", ["--runs", "--results"])
+def test_a_directory_that_is_not_there_is_one_sentence(tmp_path, option):
+    said = call("report", option, tmp_path / "nowhere")
+    assert said.code == 2
+    assert said.err == f"nsm: {option[2:]} must be a directory, was '{tmp_path / 'nowhere'}'\n"
+
+
+def test_a_damaged_result_is_one_sentence(root, tmp_path):
+    keep(root, "single", "paper", "copy", "nutm", 0).write_text("{")
+    said = call("report", "--results", root, "--out", tmp_path / "report.html")
+    assert said.code == 2
+    assert said.err.count("\n") == 1
+    assert "is damaged: not JSON" in said.err
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("what", ["nowhere", "empty"])
+def test_a_run_that_has_nothing_to_report_is_one_sentence(trained_runs, tmp_path, what):
+    run = tmp_path / what
+    if what == "empty":
+        run.mkdir()
+        (run / "config.json").write_bytes(
+            (trained_runs / "single" / "default" / "copy" / "nutm" / "seed-0" / "config.json").read_bytes()
+        )
+    said = call("report", run)
+    assert said.code == 2
+    assert said.err.count("\n") == 1
+    assert not (run / "report.html").exists()

@@ -1,0 +1,224 @@
+"""What is kept of runs: small, complete, the same from either source, and machines that can be used at once."""
+
+import json
+import shutil
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from cli.conftest import TINY, call
+from nsm.checks import UserError
+from nsm.experiments import results
+from nsm.experiments.bootstrap import difference
+from nsm.experiments.paper import Cell
+from nsm.experiments.results import Key
+from nsm.experiments.summary import summarise
+from nsm.training.run import RunDirectory
+from reports.made_up import curve, keep
+
+CELL = ("single", "default", "copy", "nutm")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two finished seeds of a cell, one that failed and one that is not over, as `nsm reproduce` lays runs out."""
+    root = tmp_path_factory.mktemp("kept") / "runs"
+    options = ["--iterations", "6", "--evaluate-every", "2", "--log-every", "1", "--backend", "reference"]
+    for seed in (0, 1):
+        said = call("train", "copy", *TINY, *options, "--seed", seed, "--out", root.joinpath(*CELL, f"seed-{seed}"))
+        assert said.code == 0, said.err
+    for seed in (2, 3):
+        shutil.copytree(root.joinpath(*CELL, "seed-0"), root.joinpath(*CELL, f"seed-{seed}"))
+        root.joinpath(*CELL, f"seed-{seed}", "result.json").unlink()
+    RunDirectory(root.joinpath(*CELL, "seed-2")).fail("the loss became nan", 5)
+    return root
+
+
+@pytest.fixture
+def kept(runs, tmp_path):
+    said = list(results.collect(runs, tmp_path / "results"))
+    assert any("seed-3 is not over yet: left out" in line for line in said)
+    return tmp_path / "results"
+
+
+# --- curves -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_thinned_curve_averages_losses_and_keeps_the_latest_evaluation():
+    lines = [{"step": n + 1, "loss": float(n)} for n in range(10)]
+    lines[2]["held_out"] = {"loss": 7.0}
+    lines[3]["held_out"] = {"loss": 8.0}
+    found = results.thinned(lines, 2)
+    assert found == [{"step": 5, "loss": 2.0, "held_out": {"loss": 8.0}}, {"step": 10, "loss": 7.0}]
+    assert results.thinned(lines, 10) == lines
+    assert results.thinned([], 10) == []
+
+
+@pytest.mark.parametrize("lines", [1, 199, 201, 1_000, 12_345])
+def test_a_curve_has_no_more_points_than_it_may_and_ends_where_it_ended(lines):
+    found = results.thinned([{"step": n + 1, "loss": 1.0} for n in range(lines)], 200)
+    assert len(found) <= 200
+    assert found[-1]["step"] == lines
+    assert all(line["loss"] == 1.0 for line in found)
+
+
+def test_a_kept_result_is_small_however_long_the_run(tmp_path):
+    many = {f"accuracy/{n}": 0.123456789 for n in range(20)}
+    lines = [{"step": 100 * n, "loss": 0.123456789 * n, "held_out": many} for n in range(1, 3_000)]
+    place = keep(tmp_path, *CELL, 0, curve=lines)
+    assert place.stat().st_size <= 20_000
+    found = results.read(place).curve
+    assert found[-1]["step"] == 299_900
+    assert found[-1]["held_out"]["accuracy/3"] == 0.12346
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_kept_result_says_what_the_run_says(runs, kept):
+    for seed in (0, 1, 2):
+        run = results.read(runs.joinpath(*CELL, f"seed-{seed}"))
+        file = results.read(kept.joinpath(*CELL, f"seed-{seed}.json"))
+        assert (file.config, file.seed, file.made_with) == (run.config, run.seed, run.made_with)
+        assert (file.result, file.failure) == (run.result, run.failure)
+        assert [line["step"] for line in file.curve] == [line["step"] for line in run.curve]
+        assert file.curve[3]["loss"] == pytest.approx(run.curve[3]["loss"], rel=1e-4)
+
+
+def test_summaries_are_the_same_from_either_source(runs, kept):
+    cell = Cell("copy", "nutm", RunDirectory(runs.joinpath(*CELL, "seed-0")).config())
+    from_runs = summarise(cell, [runs.joinpath(*CELL, f"seed-{seed}") for seed in range(4)])
+    from_files = summarise(cell, [kept.joinpath(*CELL, f"seed-{seed}.json") for seed in range(3)])
+    assert from_runs == from_files
+    assert (from_runs.seeds, from_runs.failed) == (2, 1)
+    assert len(from_runs.figures) == 2
+
+
+def test_runs_and_results_are_found_by_whose_they_are(runs, kept):
+    assert set(results.find(runs)) == {Key(*CELL, seed) for seed in range(4)}
+    assert set(results.find(kept)) == {Key(*CELL, seed) for seed in range(3)}, "kept machines are no results"
+    assert results.find(runs / "nowhere") == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "is damaged: not JSON"),
+        ("[]", "is not a result of nsm"),
+        ('{"format": "nsm-result", "version": 99}', "has version 99; this nsm reads version 1"),
+        ('{"format": "nsm-result", "version": 1}', "is damaged: config is missing"),
+    ],
+)
+def test_a_damaged_result_is_one_sentence(tmp_path, content, words):
+    place = tmp_path / "seed-0.json"
+    place.write_text(content)
+    with pytest.raises(UserError, match=words):
+        results.read(place)
+
+
+def test_metrics_that_are_damaged_in_the_middle_are_one_sentence(runs, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(runs.joinpath(*CELL, "seed-0"), run)
+    lines = (run / "metrics.jsonl").read_bytes().split(b"\n")
+    (run / "metrics.jsonl").write_bytes(b"\n".join([lines[0], lines[1][:9], *lines[2:]]))
+    with pytest.raises(UserError, match=r"metrics.jsonl is damaged: line 2 is not a line of metrics"):
+        results.read(run)
+    (run / "metrics.jsonl").write_bytes(b"\n".join(lines)[:-9])
+    assert len(results.read(run).curve) == len(lines) - 2, "a last line that is being written is left out"
+
+
+# --- machines ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_machine_of_a_cell_is_kept_as_a_small_run(runs, kept):
+    losses = {seed: RunDirectory(runs.joinpath(*CELL, f"seed-{seed}")).result()["best"]["loss"] for seed in (0, 1)}
+    best = min(losses, key=losses.get)
+    copy, run = RunDirectory(kept / "models" / "/".join(CELL)), RunDirectory(runs.joinpath(*CELL, f"seed-{best}"))
+    assert copy.config() == run.config()
+    assert copy.result() == run.result()
+    assert copy.made_with == run.made_with
+    mine, theirs = copy.machine().state_dict(), run.machine("best").state_dict()
+    assert all(np.array_equal(mine[name], theirs[name]) for name in theirs)
+    assert copy.checkpoint("last").step == copy.checkpoint("best").step
+    assert not copy.checkpoint().optimiser, "half of a checkpoint is the optimiser's"
+
+
+def test_commands_take_a_kept_machine_at_once(kept, tmp_path):
+    model = kept / "models" / "/".join(CELL)
+    said = call("eval", model, "--sequences", 4, "--json", "--backend", "reference")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["bit_errors"] == pytest.approx(RunDirectory(model).result()["best"]["bit_errors"])
+    said = call("view", model, "--length", 3, "--out", tmp_path / "page.html")
+    assert said.code == 0, said.err
+
+
+def test_a_better_machine_that_is_kept_already_stays(runs, kept):
+    model = kept / "models" / "/".join(CELL)
+    document = json.loads((model / "result.json").read_text())
+    document["best"]["loss"] = 0.0
+    (model / "result.json").write_text(json.dumps(document))
+    assert not any("the machine of" in line for line in results.collect(runs, kept))
+    document["best"]["loss"] = 99.0
+    (model / "result.json").write_text(json.dumps(document))
+    assert any("the machine of" in line for line in results.collect(runs, kept))
+
+
+def test_a_machine_that_is_too_large_is_left_where_it_is(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "LARGEST_MODEL", 1_000)
+    said = list(results.collect(runs, tmp_path))
+    assert any("bytes, more than 1,000: left out" in line for line in said)
+    assert not (tmp_path / "models").exists()
+
+
+def test_of_continual_learning_the_one_that_remembers_most_is_best():
+    good, bad = ({"phases": [{"a": 1.0, "b": 0.0}, {"a": share, "b": 1.0}]} for share in (0.9, 0.2))
+    assert results.badness(good) < results.badness(bad)
+
+
+def test_collecting_twice_gives_the_same_files(runs, kept):
+    before = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    list(results.collect(runs, kept))
+    assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_collect_says_what_it_keeps(runs, tmp_path):
+    said = call("collect", "--runs", runs, "--out", tmp_path / "out")
+    assert said.code == 0, said.err
+    assert said.out.count("kept ") == 4
+    assert (tmp_path / "out").joinpath(*CELL, "seed-1.json").is_file()
+
+
+def test_nothing_to_collect_is_one_sentence(tmp_path):
+    said = call("collect", "--runs", tmp_path, "--out", tmp_path / "out")
+    assert (said.code, said.err) == (2, f"nsm: {tmp_path} has no runs of nsm reproduce in it\n")
+    assert not (tmp_path / "out").exists()
+
+
+# --- intervals --------------------------------------------------------------------------------------------------------
+
+
+def test_an_interval_is_that_of_the_normal_law_where_seeds_are_many():
+    random = np.random.default_rng(3)
+    ours, theirs = random.normal(1.0, 2.0, 400), random.normal(0.0, 1.0, 300)
+    low, high = difference(ours, theirs)
+    middle = ours.mean() - theirs.mean()
+    error = np.sqrt(ours.var() / 400 + theirs.var() / 300)
+    wide = NormalDist().inv_cdf(0.975) * error
+    assert low == pytest.approx(middle - wide, abs=0.1 * wide)
+    assert high == pytest.approx(middle + wide, abs=0.1 * wide)
+
+
+def test_an_interval_is_the_same_every_time_and_needs_two_seeds_a_side():
+    assert difference([1, 2, 3], [0, 1]) == difference([1, 2, 3], [0, 1])
+    assert difference([1, 2, 3], [0]) is None
+    assert difference([5, 5], [1, 1]) == (4, 4)
+    low, high = difference([1, 2], [1, 2])
+    assert low == -high
+
+
+def test_curves_can_be_made_up():
+    assert curve(0.5, 0.25, every=10)[1] == {"step": 20, "loss": 0.25, "held_out": {"loss": 0.25}}
