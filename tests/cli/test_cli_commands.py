@@ -227,6 +227,9 @@ def test_the_demo_says_in_words_what_was_learned_and_where_the_run_is(tmp_path, 
         assert re.search(rf"Length +{length}: [\d.]+ of {bits} bits wrong on average, [\d.]+% of sequences", said.out)
     assert "While it writes, its head moves by" in said.out
     assert f"The run is in {tmp_path / 'demo'}" in said.out
+    for words, page in (("What it learned", "report.html"), ("Watch it work", "view.html")):
+        assert f"{words}: {tmp_path / 'demo' / page}\n" in said.out
+        assert "<title>copy, NUTM" in (tmp_path / "demo" / page).read_text()
     assert nsm("demo", "--out", tmp_path / "demo").out == said.out, "a demo that was made is told again"
 
 

@@ -46,6 +46,11 @@ def test_every_task_has_a_panel_and_every_model_a_line():
     assert figure.axes[0].get_ylabel() == "training loss (nats per bit)"
 
 
+def test_a_curve_beyond_guessing_is_not_cut_off():
+    figure = figures.learning_curves({"copy": {"ntm": [curve(0.6, 1.8)]}, "recall": {"ntm": [curve(0.6, 0.2)]}})
+    assert [ax.get_ylim()[1] for ax in figure.axes] == pytest.approx([1.05 * 1.8, 0.75])
+
+
 def test_a_model_looks_the_same_everywhere_and_others_differ():
     models = ["nutm", "direct", "key-value", "uniform", "ntm", "ntm-2-heads"]
     figure = figures.learning_curves({"recall": {model: [curve(0.5, 0.4)] for model in models}})

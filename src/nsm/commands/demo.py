@@ -9,6 +9,7 @@ import torch
 
 from nsm.checks import at_least
 from nsm.commands.terminal import console, progress_of
+from nsm.commands.view import watch, write_page
 from nsm.experiments.recipes import recipe
 from nsm.machine import Trace
 from nsm.tasks import with_ranges
@@ -17,13 +18,15 @@ from nsm.training.loop import task_pair, train
 from nsm.training.run import RunDirectory
 
 ITERATIONS = 8_000
+WATCHED = 30
+"""The length at which the machine is watched: longer than it was trained on, and still easy to follow."""
 
 
 @dataclass(frozen=True)
 class Demo:
     """Train a neural universal Turing machine to copy, then test it at six times the length it was trained on.
 
-    A minute or two.
+    A minute or two. Ends with two pages: a report, and the machine at work.
 
     Example: nsm demo
     """
@@ -63,6 +66,20 @@ class Demo:
             _, _, trace = trained.eval()(torch.from_numpy(batch.inputs), trace=True)
         say(_in_words(trace, int(batch.decoding[0])))
         say(f"The run is in {self.out}; test it at any length with: nsm eval {self.out} --length 240 --slots 512")
+        for words, path in _pages(RunDirectory(self.out)).items():
+            say(f"{words}: {path}")
+
+
+def _pages(run: RunDirectory) -> dict[str, Path]:
+    """Write what was learned and what is done with it as pages, in the run's directory."""
+    # Figures take half a second to import, which the other commands need not wait for.
+    from nsm.reports.document import to_html
+    from nsm.reports.run_report import run_report
+
+    pages = {"What it learned": run.path / "report.html", "Watch it work": run.path / "view.html"}
+    write_page(pages["What it learned"], to_html(run_report(run, watch(run, samples=1)[0])))
+    write_page(pages["Watch it work"], watch(run, samples=2, ranges={"length": WATCHED})[1])
+    return pages
 
 
 def _in_words(trace: Trace, decoding: int) -> str:

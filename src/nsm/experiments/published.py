@@ -17,6 +17,8 @@ FEW_SHOT: dict[tuple[str, str], tuple[float, float, float]] = {
 
 BABI: dict[str, tuple[float, float]] = {"dnc": (9.7, 3.5), "nutm-2": (7.5, 1.6), "nutm-4": (5.6, 1.9)}
 """Mean error in per cent over the 20 tasks, and its deviation over ten runs: one, two and four programs."""
+BABI_NAMES = {"dnc": "NUTM (DNC core), p = 1", "nutm-2": "NUTM (DNC core), p = 2", "nutm-4": "NUTM (DNC core), p = 4"}
+"""What the paper calls them."""
 BABI_ELSEWHERE: dict[str, tuple[float, float]] = {
     "DNC": (16.7, 7.6),
     "SDNC": (6.4, 2.5),

@@ -18,7 +18,7 @@ Curve = list[dict[str, Any]]
 POINTS = 80
 """Neighbouring lines are averaged to this many points: the loss of single batches jumps about."""
 CHANCE = 0.75
-"""The top of the scale where all losses are of bits: a little above ln 2, what guessing costs."""
+"""The top of the scale unless a curve goes beyond: a little above ln 2, what guessing a bit costs."""
 
 
 @style.figure
@@ -26,12 +26,12 @@ def learning_curves(
     panels: Mapping[str, Mapping[str, Sequence[Curve]]],
     quantity: str = "loss",
     label: str = "training loss (nats per bit)",
-    top: float | None = CHANCE,
+    top: float = CHANCE,
 ) -> Figure:
     """A panel per task, a line per model. `quantity` is "loss", or a figure of an evaluation like "test/accuracy/2"."""
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(3.6 * columns + 0.6, 2.7 * rows + 0.5), layout="constrained")
+    figure = Figure(figsize=(max(5.0, 3.6 * columns + 0.6), 2.7 * rows + 0.5), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flat
     for ax, (name, models) in zip(grid, panels.items(), strict=False):
         looks = style.looks(models)
@@ -40,7 +40,8 @@ def learning_curves(
         ax.set_title(name, loc="left")
         ax.set_xlabel("iterations (thousands)")
         ax.set_ylabel(label if ax.get_subplotspec().is_first_col() else "")
-        ax.set_ylim(0, top)
+        highest = max((float(line.get_ydata().max()) for line in ax.lines), default=0.0)
+        ax.set_ylim(0, top if highest <= top else 1.05 * highest)
         ax.set_xlim(left=0)
         if ax.lines:
             ax.legend(loc="best")

@@ -113,7 +113,7 @@ def question_answering(evidence: Evidence) -> Section:
     for model, (mean, deviation) in published.BABI.items():
         ours = means[model]
         reached = fmean(ours) <= mean + deviation if ours else None
-        claims.append(Claim(f"{model.upper()}: mean error within a deviation of {mean} %", reached))
+        claims.append(Claim(f"{published.BABI_NAMES[model]}: mean error within a deviation of {mean} %", reached))
     four, one = means["nutm-4"], means["dnc"]
     claims.append(Claim("four programs are better than one", fmean(four) < fmean(one) if four and one else None))
     paper = (
@@ -123,7 +123,7 @@ def question_answering(evidence: Evidence) -> Section:
     rows = [(name, f"{mean} ± {sd}", "–", "–") for name, (mean, sd) in published.BABI_ELSEWHERE.items()]
     for model, (mean, sd) in published.BABI.items():
         ours = means[model]
-        rows.append((model.upper(), f"{mean} ± {sd}", _spread(ours) if ours else "–", str(len(ours))))
+        rows.append((published.BABI_NAMES[model], f"{mean} ± {sd}", _spread(ours) if ours else "–", str(len(ours))))
     blocks: list[Block] = [
         claim_table(claims),
         Table(("model", "paper", "ours", "seeds"), rows, caption="Mean error over the 20 tasks, per cent."),
@@ -172,7 +172,12 @@ def _task_table(group: Group) -> Table:
     failed = [[sum(error > published.BABI_FAILED for error in seed) for seed in seeds] for seeds in ours.values()]
     cells = [_spread([float(count) for count in counts]) if counts else "–" for counts in failed]
     rows.append(("tasks failed", "1", "3 ± 1.2", *cells))
-    columns = ("task", "paper, best", "paper, mean", *(f"{model.upper()}, ours" for model in ours))
+    columns = (
+        "task",
+        "paper, best",
+        "paper, mean",
+        *(f"ours, {published.BABI_NAMES[model].split(', ')[1]}" for model in ours),
+    )
     return Table(columns, rows, caption="Error of every task, per cent; the paper's has four programs.")
 
 
