@@ -190,6 +190,16 @@ def test_a_click_into_the_sequence_goes_there(watch, known):
     assert abs(head["x"] + head["width"] / 2 - (box["x"] + box["width"] * 4.5 / 6)) < 2
 
 
+def test_a_link_opens_at_a_step(watch, known):
+    page = watch([known])
+    for wanted, expected in (("#4", 3), ("#99", 5), ("#<b>", 0)):
+        page.goto("about:blank")
+        page.goto(page.own + wanted)
+        page.wait_for_selector("body[data-ready]")
+        assert step(page) == expected
+    page.requests[:] = [page.own]
+
+
 def test_sequences_and_heads_can_be_chosen(watch, traced):
     page = watch(traced.executions)
     page.keyboard.press("]")

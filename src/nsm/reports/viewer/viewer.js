@@ -786,6 +786,8 @@ async function begin() {
   setTheme(matchMedia("(prefers-color-scheme: dark)").matches);
   byId("main").hidden = false;
   await choose(0);
+  const wanted = Number(location.hash.slice(1)); // view.html#36 opens at step 36
+  if (wanted >= 1) go(wanted - 1);
   listen();
   document.body.dataset.ready = "true";
 }

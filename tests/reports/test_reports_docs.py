@@ -1,0 +1,62 @@
+"""What documents say can be done can be done: their Python runs, their commands exist, their links lead somewhere."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+OPTIONS = (ROOT / "tests" / "cli" / "options.txt").read_text().splitlines()
+
+
+def blocks(kind):
+    """All fenced blocks of a kind, by the document and their place in it."""
+    return [
+        pytest.param(block, id=f"{document.stem}-{n}")
+        for document in DOCUMENTS
+        for n, block in enumerate(re.findall(rf"```{kind}\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL))
+    ]
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_runs_as_it_stands(code, tmp_path):
+    """In a process of its own: documents are read by people who start anew."""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("text", blocks("bash"))
+def test_commands_and_their_options_exist(text):
+    for line in text.splitlines():
+        words = shlex.split(line, comments=True)
+        if words and words[0] in ("./nsm", "nsm"):
+            command, options = words[1], [word.split("=")[0] for word in words if word.startswith("--")]
+            known = [line.split(":")[0] for line in OPTIONS]
+            assert any(entry.startswith(f"{command} ") for entry in known), line
+            for option in options:
+                assert option == "--help" or f"{command} {option}" in known, line
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_links_and_files_lead_somewhere(document):
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)\)", text):
+        if not target.startswith("http"):
+            assert (document.parent / target).exists(), target
+    for name in re.findall(r"`((?:docs|examples|tests|scripts|benchmarks)/[\w./-]*)`", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_table_of_equations_names_code_that_exists():
+    text = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| [^|]+ \| `([\w/]+\.py)`(?:: ([^|]*))? \|", text)
+    assert len(rows) > 15
+    for file, names in rows:
+        source = (ROOT / "src" / "nsm" / file).read_text(encoding="utf-8")
+        for name in re.findall(r"`([A-Za-z_]+(?:\.[A-Za-z_]+)?)`", names or ""):
+            last = name.split(".")[-1]
+            assert re.search(rf"(class|def) {last}\b|\b{last}:", source), f"{file} has no {name}"
