@@ -76,7 +76,6 @@ class Ranks:
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self.leads = rank == 0
-        self._message: Tensor | None = None
         self._asked = self._agreed = False
 
     def device(self, name: str) -> str:
@@ -115,15 +114,10 @@ class Ranks:
         """
         from torch import distributed
 
-        size = gradient.numel()
-        if self._message is None:
-            self._message = gradient.new_empty(size + 2)
-        message = self._message
-        torch.mul(gradient, weight, out=message[:size])
-        message[size], message[size + 1] = weight * loss, float(self._asked)
+        message = torch.cat((gradient * weight, gradient.new_tensor([loss * weight, float(self._asked)])))
         _answered(distributed.all_reduce, message)
-        gradient.copy_(message[:size])
-        mean, asked = message[size:].tolist()
+        gradient.copy_(message[:-2])
+        mean, asked = message[-2:].tolist()
         self._agreed = asked > 0
         return float(mean)
 

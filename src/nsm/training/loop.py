@@ -197,6 +197,7 @@ def _loop(
     ranks = learner.ranks
     if _over(config, progress):
         return
+    ranks.stopping(stop.asked)
     began = time.monotonic() - clock.seconds
     for batch in _batches(task, config, progress.step):
         loss = learner.step(task, batch, progress.step)
