@@ -225,13 +225,20 @@ class MetricsFile:
         self._file.close()
 
 
-def _made_with() -> dict[str, Any]:
+def versions() -> dict[str, str]:
+    """What decides the bytes of a run, besides its configuration."""
     return {
         "nsm": nsm.__version__,
-        "commit": commit(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "numba": numba.__version__,
+    }
+
+
+def _made_with() -> dict[str, Any]:
+    return {
+        **versions(),
+        "commit": commit(),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
