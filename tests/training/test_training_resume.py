@@ -157,7 +157,7 @@ def test_killed_at_random_instants(tmp_path):
     train(config, tmp_path / "straight", "fused")
     expected = contents(tmp_path / "straight")
     instants, kills, runs = random.Random(0), 0, 0
-    while kills < 20:
+    while kills < 60:
         runs += 1
         directory, code = tmp_path / f"run-{runs}", -signal.SIGKILL
         while code == -signal.SIGKILL and kills < 10 * runs:

@@ -125,7 +125,7 @@ def _train(
         stop.in_loop = False
         if stop.asked:
             raise Interrupted
-        result = conclude(config, run, progress, clock, learner.machine.backend)
+        result = conclude(config, run, progress, clock, learner.machine.backend, learner.flat.device)
         run.finish(result)
         stop.in_loop = True  # it is done: too late to stop
         return result
@@ -166,7 +166,11 @@ def build(config: RunConfig, backend: str = "auto", device: str = "cpu", threads
     """The machine as the seed draws it, with a learner for the back end."""
     generator = torch.Generator().manual_seed(config.seed)
     try:
-        machine = Machine.from_config(config.machine, backend=backend, generator=generator).to(device)
+        with torch.device(
+            "cpu"
+        ):  # where the generator is, whatever torch's default: a seed is the same weights anywhere
+            machine = Machine.from_config(config.machine, backend=backend, generator=generator)
+        machine = machine.to(device)
     except (RuntimeError, AssertionError, MemoryError) as error:
         # What torch says of an unknown device, one it was built without, or a tape that fits no memory.
         why = (str(error).splitlines() or ["out of memory"])[0]
@@ -312,9 +316,11 @@ def _newest(run: RunDirectory) -> Checkpoint | None:
     return checkpoint
 
 
-def conclude(config: RunConfig, run: RunDirectory, progress: Progress, clock: Clock, backend: str) -> dict[str, Any]:
+def conclude(
+    config: RunConfig, run: RunDirectory, progress: Progress, clock: Clock, backend: str, device: torch.device
+) -> dict[str, Any]:
     """Test the best and the last machine, and sum the run up."""
-    machine = run.machine("last", backend)
+    machine = run.machine("last", backend).to(device)
     result: dict[str, Any] = {
         "task": config.task,
         "model": "nutm" if config.machine.programs else "ntm",

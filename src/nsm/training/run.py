@@ -178,7 +178,8 @@ class RunDirectory:
 
     def machine(self, which: str = "best", backend: str = "auto") -> Machine:
         """The trained machine: "best" (lowest held-out loss) or "last"."""
-        machine = Machine.from_config(self.config().machine, backend=backend)
+        with torch.device("cpu"):  # where checkpoints are read to, whatever torch's default
+            machine = Machine.from_config(self.config().machine, backend=backend)
         machine.load_state_dict(self.checkpoint(which).model)
         return machine
 
