@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -11,7 +10,7 @@ import tyro
 from nsm import commands
 from nsm.checks import UserError
 from nsm.experiments.campaign import RunsFailed
-from nsm.training.distribution import RankLost
+from nsm.training.distribution import RankLost, place
 from nsm.training.learner import Diverged
 from nsm.training.signals import Interrupted
 
@@ -44,6 +43,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _leave(code: int, sentence: str) -> NoReturn:
     sys.stdout.flush()
-    if os.environ.get("RANK", "0") == "0":  # of several processes, all of which say the same
+    if place()[0] == 0:  # of several ranks, all of which would say the same
         print(f"nsm: {sentence}", file=sys.stderr)
     raise SystemExit(code) from None

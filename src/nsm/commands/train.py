@@ -36,6 +36,8 @@ class Train:
     weight is no longer a number, 75 if the run was stopped.
 
     Example: nsm train copy --model nutm --programs 2 --seed 0 --out runs/copy
+
+    On two processes: torchrun --standalone --nproc-per-node 2 -m nsm train copy --batch-size 16 --out runs/copy-16
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
@@ -127,7 +129,7 @@ class Train:
     backend: str = "auto"
     """auto, reference or fused."""
     device: str = "cpu"
-    """Any torch device, for the reference back end."""
+    """Any torch device, for the reference back end; under torchrun, cuda is one GPU for each process."""
     threads: int = 1
     """Threads of the kernels, for batches above 8; of torch in the reference."""
     tensorboard: bool = False

@@ -88,20 +88,14 @@ class Ranks:
         mine = slice(self.rank * sequences // self.size, (self.rank + 1) * sequences // self.size)
         longest = int(batch.lengths[mine].max())
 
-        def steps(array: Any) -> Any:
+        def own(array: Any) -> Any:
+            """Of (T, B, …) or (B,)."""
+            view = torch.from_numpy(array[mine] if array.ndim == 1 else array[:longest, mine])
             # A copy by torch begins at a multiple of 64 bytes, as batches do: arithmetic may depend on that.
-            view = torch.from_numpy(array[:longest, mine])
             return view.clone(memory_format=torch.contiguous_format).numpy()
 
-        part = Batch(
-            inputs=steps(batch.inputs),
-            targets=steps(batch.targets),
-            mask=steps(batch.mask),
-            lengths=batch.lengths[mine],
-            decoding=batch.decoding[mine],
-            subtask=steps(batch.subtask),
-        )
-        drawn = Noise(*(None if array is None else steps(array) for array in noise))
+        part = Batch(*(own(array) for array in batch))
+        drawn = Noise(*(None if array is None else own(array) for array in noise))
         # A loss is a mean over counted steps, and sequences differ in how many they have.
         weight = int(np.count_nonzero(part.mask)) / max(1, int(np.count_nonzero(batch.mask)))
         return Part(part, drawn, weight)
@@ -179,10 +173,19 @@ def _answered(collective: Callable[..., Any], *arguments: Any, **options: Any) -
         raise RankLost(f"another rank died or did not answer for {TIMEOUT}: {why}") from None
 
 
+def place() -> tuple[int, int]:
+    """The rank of this process and the number of ranks, as torchrun tells them in the environment."""
+    try:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return 0, 1
+    return (rank, size) if size > 1 else (0, 1)
+
+
 @contextmanager
 def joined(device: str) -> Iterator[Distribution]:
     """The ranks that torchrun started, or nobody if this process was started in any other way."""
-    if int(os.environ.get("WORLD_SIZE", 1)) == 1 or "RANK" not in os.environ:
+    if place() == (0, 1):
         yield ALONE
         return
     from torch import distributed
