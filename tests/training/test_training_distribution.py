@@ -1,5 +1,6 @@
 """Several ranks are one run: the whole batch's gradient, one set of files, one end. Under a real torchrun."""
 
+import fcntl
 import json
 import os
 import signal
@@ -93,12 +94,20 @@ def test_more_processes_than_sequences_are_a_mistake():
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """All runs of `training.ranks` on two ranks: where they lie, and what each rank was told."""
-    root = tmp_path_factory.mktemp("ranks")
-    script = str(Path(__file__).with_name("ranks.py"))
-    done = subprocess.run([*TORCHRUN, script, str(root)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
+    """All runs of `training.ranks` on two ranks: where they lie, and what each rank was told. Not to be changed.
+
+    They take a while: when tests run in several processes, the first that comes here makes them for all.
+    """
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "ranks"
+    root.mkdir(exist_ok=True)
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "said-0.json").exists():
+            script = str(Path(__file__).with_name("ranks.py"))
+            done = subprocess.run([*TORCHRUN, script, str(root)], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            assert "Warning" not in done.stderr
     return root, [json.loads((root / f"said-{rank}.json").read_text()) for rank in (0, 1)]
 
 
