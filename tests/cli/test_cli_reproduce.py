@@ -12,7 +12,9 @@ from dataclasses import replace
 import pytest
 
 from nsm.experiments import campaign, params
-from nsm.experiments.campaign import Job, Outcome
+from nsm.experiments.engines import local
+from nsm.experiments.engines.engine import Job, Outcome
+from nsm.experiments.engines.local import Local
 from nsm.experiments.machines import SYNTHETIC
 from nsm.experiments.paper import EXPERIMENTS, SEQUENCING, SINGLE, Cell, cells
 from nsm.experiments.recipes import recipe
@@ -270,7 +272,8 @@ def test_a_run_that_diverges_or_dies_takes_no_other_with_it(tmp_path):
             killed.append(int((dies.directory / "lock").read_text()))
             os.kill(killed[0], signal.SIGKILL)
 
-    outcomes = {job.cell.model: outcome for job, outcome in campaign.run(planned, 2, "fused", tick).items()}
+    with Local(2, "fused") as engine:
+        outcomes = {job.cell.model: outcome for job, outcome in campaign.run(planned, engine, tick).items()}
     assert outcomes["well"] == outcomes["after"] == Outcome("done")
     assert outcomes["diverges"].status == "failed"
     assert re.match("(the loss|a gradient|a weight) .*; the first bad tensor is ", outcomes["diverges"].reason)
@@ -282,7 +285,8 @@ def test_a_run_that_diverges_or_dies_takes_no_other_with_it(tmp_path):
     table = {job.cell.model: summarise(job.cell, [job.directory]) for job in planned}
     assert [(table[name].seeds, table[name].failed) for name in configs] == [(0, 1), (0, 1), (1, 0), (1, 0)]
     # Once more: what died goes on from its checkpoint and ends; what is done stays.
-    assert campaign.run([dies, planned[2]], 1, "fused") == {dies: Outcome("done"), planned[2]: Outcome("done")}
+    with Local(1, "fused") as engine:
+        assert campaign.run([dies, planned[2]], engine) == {dies: Outcome("done"), planned[2]: Outcome("done")}
     assert RunDirectory(dies.directory).failure() is None
 
 
@@ -293,14 +297,14 @@ def test_a_bug_in_a_run_is_told_with_its_kind(monkeypatch, tmp_path):
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr(loop, "train", broken)
-    outcome = campaign._train(json.dumps(to_json(tiny())), str(tmp_path), "fused")
+    outcome = local._train(json.dumps(to_json(tiny())), str(tmp_path), "fused")
     assert outcome == Outcome("failed", "ZeroDivisionError: by zero")
 
 
 def test_a_failed_run_shows_in_the_table_and_in_the_exit_code(nsm, monkeypatch, tmp_path):
     """What happens after a campaign with a failure, without running one."""
 
-    def run(planned, processes, backend, tick):
+    def run(planned, engine, tick):
         outcomes = {job: Outcome("done") for job in planned}
         outcomes[planned[0]] = Outcome("failed", "no space left")
         RunDirectory(planned[0].directory).path.mkdir(parents=True)

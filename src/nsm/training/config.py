@@ -76,6 +76,8 @@ class RunConfig:
     """A held-out loss below this counts as having solved the training task."""
     stop_when_solved: int = 0
     """Stop after this many solved evaluations in a row; 0 runs to the end."""
+    world_size: int = 1
+    """Processes that divide each batch among them; the sums of their gradients round differently for each number."""
 
     def __post_init__(self) -> None:
         choose("preset", self.preset, PRESETS)
@@ -89,6 +91,10 @@ class RunConfig:
         for name in ("test_sequences", "checkpoint_every", "keep_checkpoints"):
             at_least(name, getattr(self, name), 1)
         at_least("stop_when_solved", self.stop_when_solved, 0)
+        if not 1 <= self.world_size <= self.batch_size:
+            raise UserError(
+                f"batch_size must be at least 1 for each of the {self.world_size} processes, was {self.batch_size}"
+            )
         for name in ("cell_noise", "key_loss", "key_loss_decay", "solved_loss"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):

@@ -15,6 +15,7 @@ from nsm.machine import Machine, MachineState, Noise
 from nsm.programs import annealing
 from nsm.tasks import Batch, Task
 from nsm.training.config import RunConfig
+from nsm.training.distribution import ALONE, Distribution
 from nsm.training.optimiser import Optimiser, flatten
 
 
@@ -29,12 +30,15 @@ class Learner(ABC):
         self.machine, self.config = machine, config
         self.flat, self.gradient = flatten(machine)
         self.optimiser = Optimiser(config.optimiser, self.flat, self.gradient)
+        self.ranks: Distribution = ALONE
 
     def step(self, task: Task, batch: Batch, step: int) -> float:
         """Learn from a batch; returns its loss, without l_p. Everything random follows from the seed and the step."""
         slots, noise = self._draw(task, batch, step)
+        part = self.ranks.part(batch, noise)
         self.gradient.fill_(0)
-        loss = self._gradients(task, batch, slots, noise)
+        loss = self._gradients(task, part.batch, slots, part.noise)
+        loss = self.ranks.total(self.gradient, loss, part.weight)
         eta = annealing(step, self.config.key_loss, self.config.key_loss_decay)
         # After some hundred iterations η is nothing: l_p is left out when it can't move a float any more.
         penalty = eta * self.machine.program_loss() if eta > 1e-12 else None
