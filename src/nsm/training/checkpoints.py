@@ -24,7 +24,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from nsm.checks import UserError
-from nsm.training.files import remove_atomically, sync_directory, write_durably
+from nsm.files import remove_atomically, sync_directory, write_durably
 
 logger = logging.getLogger("nsm")
 VERSION = 1
