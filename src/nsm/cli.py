@@ -23,6 +23,7 @@ Command = (
     | Annotated[commands.Eval, tyro.conf.subcommand("eval")]
     | Annotated[commands.Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[commands.Bench, tyro.conf.subcommand("bench")]
+    | Annotated[commands.Data, tyro.conf.subcommand("data")]
 )
 
 

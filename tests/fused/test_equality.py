@@ -24,6 +24,7 @@ MEMORIES = {
     "ntm": nsm.NTM(slots=19, width=6, read_heads=2, write_heads=1),
     "ntm write-first": nsm.NTM(slots=32, width=7, read_heads=1, write_heads=2, order="write-first", shift_range=2),
     "lrua": nsm.LRUA(slots=21, width=6, read_heads=3, write_heads=1),
+    "lrua strong": nsm.LRUA(slots=20, width=7, read_heads=4, write_heads=1, strength=10.0),
     "lrua read-first": nsm.LRUA(slots=16, width=5, read_heads=2, write_heads=2, order="read-first", least_used=1),
     "dnc": nsm.DNC(slots=18, width=6, read_heads=3),
 }
@@ -127,6 +128,7 @@ def test_random_machines(data):
             write_heads=draw(st.integers(1, 3)),
             order=draw(st.sampled_from(["read-first", "write-first"])),
             least_used=draw(st.integers(1, 3)),
+            strength=draw(st.sampled_from([1.0, 10.0])),
         )
     else:
         memory = nsm.DNC(**shape)

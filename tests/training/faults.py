@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from nsm.training import files
+from nsm import files
 
 WRITES = ("write", "fsync", "rename", "replace", "mkdir")
 ALL = (*WRITES, "unlink", "rmdir")

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import tyro
 
 from nsm.checks import UserError, at_least, choose
-from nsm.commands.terminal import console, option, progress_of
-from nsm.experiments.machines import MODELS
+from nsm.commands.data import DataDir
+from nsm.commands.terminal import by_presentation, console, option, progress_of
+from nsm.data.source import look_in
 from nsm.experiments.recipes import recipe
 from nsm.machine import BACKENDS, PRESETS, MachineConfig
 from nsm.training import tensorboard as events
@@ -20,6 +21,9 @@ from nsm.training.distribution import joined
 from nsm.training.loop import train
 
 MOST_HEADS = 32
+MEMORY_OPTIONS = (
+    *("slots", "width", "shift_range", "order", "initial_memory", "initial_address", "decay", "least_used"),
+)
 
 Int = Annotated[int | None, option("INT", "the recipe's")]
 Str = Annotated[str | None, option("STR", "the recipe's")]
@@ -41,9 +45,10 @@ class Train:
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
-    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, or several joined by +."""
+    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, omniglot-5, omniglot-10, or
+    several of the first ones joined by +."""
     model: str = "nutm"
-    """ntm (static interface) or nutm (stored programs)."""
+    """nutm (stored programs), or with a static interface ntm, which is mann for omniglot."""
     preset: str = "default"
     """default (learns reliably), paper (its settings) or authors (the published code's)."""
     out: Annotated[Path | None, option("PATH", "runs/TASK-MODEL-SEED")] = None
@@ -80,6 +85,10 @@ class Train:
     """constant or random."""
     initial_address: Str = None
     """one-hot, zeros or uniform."""
+    decay: Float = None
+    """γ, how much of a slot's usage is left after a step (omniglot)."""
+    least_used: Int = None
+    """How many slots count as least used (omniglot)."""
     interface_fan: Str = None
     """Initial interface weights: head (large) or memory (small)."""
     optimiser: Str = None
@@ -106,6 +115,10 @@ class Train:
     """Draw the tape's size afresh for every batch."""
     cell_noise: Float = None
     """Deviation of the noise on the LSTM's cell."""
+    easy_steps: Int = None
+    """For how many iterations easy episodes are mixed in (omniglot)."""
+    persistent: Bool = None
+    """Memory goes from each batch to the next."""
     key_loss: Float = None
     """η_0, the weight of the loss on keys."""
     key_loss_decay: Float = None
@@ -116,6 +129,8 @@ class Train:
     """Iterations between two looks at held-out sequences."""
     evaluate_sequences: Int = None
     """How many held-out sequences."""
+    follow_test: Bool = None
+    """Look at as many test sequences, too."""
     test_sequences: Int = None
     """How many test sequences at the end."""
     checkpoint_every: Int = None
@@ -126,6 +141,8 @@ class Train:
     """A held-out loss below this counts as solved."""
     stop_when_solved: Int = None
     """Stop after this many solved evaluations in a row."""
+    data_dir: DataDir = None
+    """Where data sets lie; see nsm data."""
     backend: str = "auto"
     """auto, reference or fused."""
     device: str = "cpu"
@@ -139,12 +156,11 @@ class Train:
 
     def config(self) -> RunConfig:
         """The resolved configuration."""
-        choose("model", self.model, MODELS)
         choose("preset", self.preset, PRESETS)
         choose("backend", self.backend, BACKENDS)
         if self.heads is not None and self.heads > MOST_HEADS:
             raise UserError(f"heads must be at most {MOST_HEADS}, was {self.heads}")
-        config = recipe(self.task, self.model, self.preset)
+        config = recipe(self.task, self.model, self.preset, self.programs)
         machine = self._machine(config.machine)
         own = {f.name for f in fields(RunConfig)} - {"task", "machine", "optimiser", "preset", "seed", "world_size"}
         given = self._given({name: name for name in own})
@@ -158,8 +174,10 @@ class Train:
 
     def _machine(self, machine: MachineConfig) -> MachineConfig:
         controller = self._given({"controller": "kind", "size": "size"})
-        memory = self._given({n: n for n in ("slots", "width", "shift_range", "order", "initial_memory")})
-        memory |= self._given({"initial_address": "initial_address"})
+        memory = self._given({name: name for name in MEMORY_OPTIONS})
+        for name in memory.keys() - {f.name for f in fields(machine.memory)}:  # type: ignore[arg-type]
+            kind = type(machine.memory).__name__
+            raise UserError(f"--{name.replace('_', '-')} does not apply to {self.task}, whose memory is an {kind}")
         if self.heads is not None:
             memory |= {"read_heads": self.heads, "write_heads": self.heads}
         names = {"programs": "count"} | {name: name for name in ("attention", "key_size", "temperature")}
@@ -186,6 +204,7 @@ class Train:
 
     def run(self) -> None:
         at_least("threads", self.threads, 1)
+        look_in(self.data_dir)
         config = self.config()
         if self.tensorboard:
             events.require()  # now, not when the training is done
@@ -218,7 +237,7 @@ def describe(result: dict[str, Any], out: Path) -> None:
         figures = (
             f"{best['bit_errors']:.2f} wrong bits per sequence, {best['perfect']:.1%} without any"
             if "bit_errors" in best
-            else f"{best['error']:.2%} of answers wrong"
+            else f"{best['error']:.2%} of answers wrong{by_presentation(best)}"
         )
         say(f"On {best['sequences']:,.0f} test sequences: {figures}.")
     say(f"The run is in {out}.")

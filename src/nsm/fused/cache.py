@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -23,6 +21,7 @@ from numba import njit
 import nsm.memories.dnc
 import nsm.memories.ntm
 import nsm.similarity
+from nsm.files import cache_directory
 
 logger = logging.getLogger("nsm")
 _OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
@@ -45,17 +44,8 @@ def key(sources: list[Path]) -> str:
 
 @cache
 def directory() -> Path:
-    """Where compiled kernels lie: NSM_CACHE, or the user's cache directory, or a temporary one."""
-    base = os.environ.get("NSM_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsm"
-    for root in (Path(base), Path(tempfile.gettempdir()) / f"nsm-{os.getuid()}"):
-        path = root / "kernels" / key(_sources())
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(path, os.W_OK):
-            return path
-    raise OSError(f"no directory for compiled kernels: {base} can't be written; set NSM_CACHE to one that can")
+    """Where compiled kernels lie."""
+    return cache_directory(f"kernels/{key(_sources())}")
 
 
 def kernel(function: Callable[..., Any]) -> Any:

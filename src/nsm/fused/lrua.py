@@ -19,7 +19,7 @@ from nsm.memories.lrua import LRUAMemory, LRUAState
 class LRUAWork(NamedTuple):
     """Sizes and buffers of an LRUA tape for a chunk, R read and W write heads. Versions: B initial ones, one per row.
 
-    What is kept of a row's interface: strengths (1) and 1/|k| of the reads, gates of the writes, the emptied slot.
+    What is kept of a row's interface: strengths and 1/|k| of the reads, gates of the writes, the emptied slot.
     """
 
     batch: int
@@ -33,6 +33,7 @@ class LRUAWork(NamedTuple):
     write_first: int
     kept: int
     decay: float
+    strength: float
     mask: Array
     """(N padded): 1 on slots, 0 on padding"""
     memory: Array
@@ -137,7 +138,7 @@ def forward(m, sizes, table, b, row, previous, xi, after, reads):
 
     seen, lines, line = now if m.write_first else before, now * m.reads * n_p, row * m.reads * n_p
     for r in range(m.reads):
-        m.acts[acts + r] = np.float32(1.0)
+        m.acts[acts + r] = np.float32(m.strength)
     content(m, seen, xi, x, stride, m.reads, m.acts, acts, line, m.address, lines)
     for k in range(m.reads * width):
         after[reads + k] = np.float32(0.0)
@@ -239,6 +240,7 @@ class LRUATape:
             int(self.config.order == "write-first"),
             kept,
             self.config.decay,
+            self.config.strength,
             buffers.mask(slots),
             buffers.take("memory", count * m * n_p),
             buffers.take("inverse", count * n_p),

@@ -2,7 +2,7 @@
 
 checkpoints/00005000/
     model.safetensors         the machine's parameters and buffers
-    optimiser.safetensors     the optimiser's buffers
+    optimiser.safetensors     the optimiser's buffers, and persistent memory
     state.json                step, position in the metrics file, best evaluation so far, …
     MANIFEST.json             format version, the sha256 of each file and of itself; written last
 
@@ -22,7 +22,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from nsm.checks import UserError
-from nsm.training.files import remove_atomically, write_directory_atomically
+from nsm.files import remove_atomically, write_directory_atomically
 
 logger = logging.getLogger("nsm")
 VERSION = 1

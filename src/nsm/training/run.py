@@ -28,12 +28,12 @@ import torch
 
 import nsm
 from nsm.checks import UserError
+from nsm.files import is_temporary, sweep, write_atomically
 from nsm.machine import Machine
 from nsm.pretrained import from_json, to_json
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
 from nsm.training.config import RunConfig
-from nsm.training.files import is_temporary, sweep, write_atomically
 
 logger = logging.getLogger("nsm")
 FORMAT = "nsm-run"

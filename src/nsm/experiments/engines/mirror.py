@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from nsm.files import remove_atomically, write_atomically, write_directory_atomically
 from nsm.training import checkpoints
-from nsm.training.files import remove_atomically, write_atomically, write_directory_atomically
 
 METRICS = "metrics.jsonl"
 REST = ("config.json", "clock.json", "failure.json", "result.json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 
@@ -70,3 +71,17 @@ def sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def cache_directory(kind: str) -> Path:
+    """A directory for what can be made again: under NSM_CACHE, or the user's cache directory, or a temporary one."""
+    base = os.environ.get("NSM_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsm"
+    for root in (Path(base), Path(tempfile.gettempdir()) / f"nsm-{os.getuid()}"):
+        path = root / kind
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(path, os.W_OK):
+            return path
+    raise OSError(f"no directory for {kind}: {base} can't be written; set NSM_CACHE to one that can")
