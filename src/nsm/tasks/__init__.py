@@ -1,6 +1,7 @@
 """Tasks: sequences to learn from, and the judgement of answers to them."""
 
 from nsm.tasks.associative_recall import AssociativeRecall
+from nsm.tasks.babi import Babi
 from nsm.tasks.batch import Batch
 from nsm.tasks.classification import Classification, Share, Tally
 from nsm.tasks.continual import Continual
@@ -20,6 +21,7 @@ __all__ = [
     "SUBTASKS",
     "TASKS",
     "AssociativeRecall",
+    "Babi",
     "Batch",
     "Classification",
     "Continual",

@@ -1,7 +1,7 @@
 """Tasks whose answers are one of several choices: the softmax loss, and counts that can be added up over batches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +43,8 @@ class Tally:
 
     def __add__(self, other: "Tally") -> "Tally":
         none = Share(0, 0)
-        return Tally(
+        return replace(
+            self,
             sequences=self.sequences + other.sequences,
             answers=self.answers + other.answers,
             nats=self.nats + other.nats,

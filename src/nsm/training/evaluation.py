@@ -9,7 +9,6 @@ from nsm.tasks import Sums, Task
 
 HELD_OUT, TEST = 1, 2
 """Streams of the generators: training draws from stream 0."""
-BATCH = 50
 
 
 @torch.no_grad()
@@ -21,8 +20,7 @@ def evaluate(
     machine.eval()
     total: Sums | None = None
     try:
-        for step, start in enumerate(range(0, sequences, BATCH)):
-            batch = task.batch(seed, stream, step, min(BATCH, sequences - start))
+        for batch in task.examination(seed, stream, sequences):
             state = machine.initial_state(batch.mask.shape[1], slots)
             x = torch.from_numpy(batch.inputs).to(device)
             logits, _ = machine(x, state, lengths=batch.lengths.tolist())

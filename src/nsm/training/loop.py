@@ -17,6 +17,7 @@ from nsm import tasks
 from nsm.checks import UserError
 from nsm.fused.function import unsupported
 from nsm.machine import Machine
+from nsm.memories import MEMORIES
 from nsm.tasks import Batch, Continual, Task
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
@@ -279,9 +280,10 @@ def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
 def conclude(config: RunConfig, run: RunDirectory, progress: Progress, clock: Clock, backend: str) -> dict[str, Any]:
     """Test the best and the last machine, and sum the run up."""
     machine = run.machine("last", backend)
+    names: dict[type, str] = {memory: name for name, memory in MEMORIES.items()}
     result: dict[str, Any] = {
         "task": config.task,
-        "model": "nutm" if config.machine.programs else "ntm",
+        "model": "nutm" if config.machine.programs else names[type(config.machine.memory)],
         "seed": config.seed,
         "steps": progress.step,
         "solved_step": progress.solved_step,
@@ -293,6 +295,8 @@ def conclude(config: RunConfig, run: RunDirectory, progress: Progress, clock: Cl
         "backend": backend,
     }
     pair = task_pair(config)
+    if pair.train.notes or pair.test.notes:
+        result["notes"] = list(dict.fromkeys((*pair.train.notes, *pair.test.notes)))
     if isinstance(pair.train, Continual):
         return {**result, "phases": progress.phases}
     for which in ("best", "last"):
