@@ -11,9 +11,9 @@ import tyro
 
 from nsm.checks import UserError, at_least, choose
 from nsm.commands.terminal import console, option, progress_of
-from nsm.experiments.machines import MODELS
 from nsm.experiments.recipes import recipe
 from nsm.machine import BACKENDS, PRESETS, MachineConfig
+from nsm.tasks import babi
 from nsm.training import tensorboard as events
 from nsm.training.config import RunConfig
 from nsm.training.loop import train
@@ -38,9 +38,11 @@ class Train:
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
-    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, or several joined by +."""
+    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, several joined by +, continual, babi."""
+    tasks: Annotated[str | None, option("N,N,…", "all 20")] = None
+    """babi: which of its tasks, like 1,4,11."""
     model: str = "nutm"
-    """ntm (static interface) or nutm (stored programs)."""
+    """nutm (stored programs), or without them ntm, for babi dnc."""
     preset: str = "default"
     """default (learns reliably), paper (its settings) or authors (the published code's)."""
     out: Annotated[Path | None, option("PATH", "runs/TASK-MODEL-SEED")] = None
@@ -136,12 +138,11 @@ class Train:
 
     def config(self) -> RunConfig:
         """The resolved configuration."""
-        choose("model", self.model, MODELS)
         choose("preset", self.preset, PRESETS)
         choose("backend", self.backend, BACKENDS)
         if self.heads is not None and self.heads > MOST_HEADS:
             raise UserError(f"heads must be at most {MOST_HEADS}, was {self.heads}")
-        config = recipe(self.task, self.model, self.preset)
+        config = recipe(self._task, self.model, self.preset, self.programs)
         machine = self._machine(config.machine)
         own = {f.name for f in fields(RunConfig)} - {"task", "machine", "optimiser", "preset", "seed"}
         given = self._given({name: name for name in own})
@@ -152,6 +153,15 @@ class Train:
         )
         optimiser_config = replace(config.optimiser, **optimiser)
         return replace(config, seed=self.seed, machine=machine, optimiser=optimiser_config, **given)
+
+    @property
+    def _task(self) -> str:
+        """The task's full name."""
+        if self.tasks is None:
+            return self.task
+        if self.task != babi.NAME:
+            raise UserError(f"--tasks chooses from those of {babi.NAME}, the task was {self.task!r}")
+        return f"{babi.NAME}-{self.tasks}"
 
     def _machine(self, machine: MachineConfig) -> MachineConfig:
         controller = self._given({"controller": "kind", "size": "size"})
@@ -186,8 +196,8 @@ class Train:
         config = self.config()
         if self.tensorboard:
             events.require()  # now, not when the training is done
-        out = self.out or Path("runs") / f"{self.task}-{self.model}-{self.seed}"
-        with progress_of(f"{self.task} {self.model}", config.iterations, quiet=self.json) as report:
+        out = self.out or Path("runs") / f"{config.task}-{self.model}-{self.seed}"
+        with progress_of(f"{config.task} {self.model}", config.iterations, quiet=self.json) as report:
             result = train(config, out, self.backend, self.device, report, self.threads)
         if self.tensorboard:
             events.write_events(out)

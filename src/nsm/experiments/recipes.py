@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from nsm import tasks
-from nsm.experiments.machines import SYNTHETIC, Synthetic
+from nsm.checks import choose
+from nsm.experiments.machines import SYNTHETIC, Synthetic, question_answering
+from nsm.tasks import babi
 from nsm.training.config import OptimiserConfig, RunConfig
 
 
@@ -35,9 +37,17 @@ RELIABLE: dict[str, dict[str, Any]] = {
 SEQUENCED: dict[str, Any] = {"iterations": 50_000, "batch_size": 16, "learning_rate": 1e-4}
 
 
-def recipe(task: str, model: str, preset: str = "default", **changes: Any) -> RunConfig:
+EPOCHS = 50
+"""How often the paper goes through all of bAbI."""
+ALL = 100_000
+"""More stories than any part of bAbI has."""
+
+
+def recipe(task: str, model: str, preset: str = "default", programs: int | None = None, **changes: Any) -> RunConfig:
     """The run of a task with a model under a preset; `changes` are fields of RunConfig."""
     tasks.get(task)
+    if (numbers := babi.parse_name(task)) is not None:
+        return replace(_question_answering(task, numbers, model, preset, programs), **changes)
     machine = _shape(task).machine(model).preset(preset)
     sequenced = "+" in task
     if preset == "default":
@@ -57,3 +67,25 @@ def recipe(task: str, model: str, preset: str = "default", **changes: Any) -> Ru
             ragged=False,
         )
     return replace(config, **changes)
+
+
+def _question_answering(
+    task: str, numbers: tuple[int, ...], model: str, preset: str, programs: int | None
+) -> RunConfig:
+    """bAbI: an evaluation on all validation stories after each epoch."""
+    stored = choose("model for bAbI", model, ("dnc", "nutm")) == "nutm"
+    epoch = babi.epoch(numbers, 32)
+    return RunConfig(
+        task,
+        question_answering((programs or 4) if stored else 1).preset(preset),
+        OptimiserConfig(),
+        preset,
+        protocol="authors" if preset == "authors" else "paper",
+        iterations=EPOCHS * epoch,
+        batch_size=32,
+        log_every=min(100, epoch),
+        evaluate_every=epoch,
+        evaluate_sequences=ALL,
+        test_sequences=ALL,
+        checkpoint_every=min(500, epoch),
+    )
