@@ -5,7 +5,8 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from nsm.training import checkpoints, files
+from nsm import files
+from nsm.training import checkpoints
 
 WRITES = ("write", "fsync", "rename", "replace", "mkdir")
 ALL = (*WRITES, "unlink", "rmdir")

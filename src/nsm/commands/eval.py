@@ -12,7 +12,9 @@ import torch
 import tyro
 
 from nsm.checks import UserError, at_least, choose
-from nsm.commands.terminal import console, option
+from nsm.commands.data import DataDir
+from nsm.commands.terminal import by_presentation, console, option
+from nsm.data.source import look_in
 from nsm.machine import BACKENDS
 from nsm.tasks import Continual, Sequencing, Task, with_ranges
 from nsm.training.evaluation import evaluate
@@ -38,7 +40,7 @@ class Eval:
     seed: Annotated[int | None, option("INT", "the run's")] = None
     """Of the sequences."""
     length: Range = None
-    """Vectors to copy, or bits of an n-gram source."""
+    """Vectors to copy, bits of an n-gram source, or drawings of a few-shot episode."""
     repeats: Range = None
     """How often Repeat Copy repeats."""
     items: Range = None
@@ -47,6 +49,10 @@ class Eval:
     """How many of its items Priority Sort gives back."""
     slots: Annotated[int | None, option("INT", "the machine's")] = None
     """Size of the tape."""
+    persistent: Annotated[bool | None, option("{True,False}", "the run's")] = None
+    """Memory goes from each batch to the next."""
+    data_dir: DataDir = None
+    """Where data sets lie; see nsm data."""
     backend: str = "auto"
     """auto, reference or fused."""
     threads: int = 1
@@ -59,8 +65,10 @@ class Eval:
         choose("which", self.which, ("best", "last"))
         choose("backend", self.backend, BACKENDS)
         at_least("sequences", self.sequences, 1)
+        look_in(self.data_dir)
         run = RunDirectory(self.directory)
         config = run.config()
+        persistent = config.persistent if self.persistent is None else self.persistent
         given = {name: getattr(self, name) for name in ("length", "repeats", "items", "sorted_items")}
         ranges = {name: _range(name, text) for name, text in given.items() if text is not None}
         test = with_ranges(task_pair(config).test, **ranges)
@@ -69,12 +77,14 @@ class Eval:
         tests = test.tasks if isinstance(test, Continual) else {config.task: test}
         rows: list[dict[str, Any]] = []
         for name, task in tests.items():
-            figures = evaluate(machine, task, self.sequences, seed, slots=self.slots).averages()
+            sums = evaluate(machine, task, self.sequences, seed, slots=self.slots, persistent=persistent)
+            figures = sums.averages()
             settings = {
                 "task": name,
                 "which": self.which,
                 "seed": seed,
                 "slots": self.slots or machine.memory.slots,
+                "persistent": persistent,
                 "ranges": _ranges(task),
             }
             rows.append({"settings": settings, **figures, "sequences": int(figures["sequences"])})
@@ -90,6 +100,9 @@ def _describe(row: dict[str, Any]) -> None:
     say, settings = console().print, row["settings"]
     shown = ", ".join(f"{field} {_shown(value)}" for field, value in settings["ranges"].items())
     say(f"{settings['task']}, {shown}, {settings['slots']} slots, {row['sequences']:,} sequences:")
+    if "bit_errors" not in row:
+        say(f"  {row['error']:.2%} of answers wrong{by_presentation(row)}")
+        return
     say(
         f"  {row['bit_errors']:.2f} wrong bits per sequence (Σ|p−y| {row['l1_errors']:.2f}), "
         f"{row['perfect']:.1%} of sequences without any, bit accuracy {row['bit_accuracy']:.2%}"

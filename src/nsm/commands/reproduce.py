@@ -15,12 +15,15 @@ from rich.live import Live
 from rich.table import Table
 
 from nsm.checks import UserError, at_least, choose
+from nsm.commands.data import DataDir
 from nsm.commands.terminal import Pace, console, figures, option
+from nsm.data.source import look_in
 from nsm.experiments import campaign, params
 from nsm.experiments.campaign import Job, Outcome, RunsFailed
 from nsm.experiments.paper import EXPERIMENTS, cells
 from nsm.experiments.summary import Summary, number, summarise
 from nsm.machine import BACKENDS, PRESETS
+from nsm.training.loop import task_pair
 from nsm.training.signals import Interrupted
 
 
@@ -34,7 +37,7 @@ class Reproduce:
     """
 
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
-    """params, single, ablation, sequencing, continual, or all."""
+    """params, single, ablation, sequencing, continual, fewshot, or all."""
     preset: str = "paper"
     """paper (its settings), default (what learns reliably) or authors (the published code's)."""
     seeds: int = 5
@@ -47,6 +50,8 @@ class Reproduce:
     """At most this many iterations per run."""
     out: Path = Path("runs")
     """Where the runs lie."""
+    data_dir: DataDir = None
+    """Where data sets lie; see nsm data."""
     backend: str = "auto"
     """auto, reference or fused."""
     json: bool = False
@@ -60,6 +65,7 @@ class Reproduce:
         at_least("jobs", self.jobs, 1)
         if self.budget is not None:
             at_least("budget", self.budget, 1)
+        look_in(self.data_dir)
         plans = self._plans()
         document: dict[str, Any] = {}
         failed: list[str] = []
@@ -83,6 +89,8 @@ class Reproduce:
             except UserError as error:
                 mistakes.append(error)
                 continue
+            for cell in chosen:
+                task_pair(cell.config)  # whose data may be missing
             root = self.out / name / (self.preset if self.budget is None else f"{self.preset}-{self.budget}")
             try:
                 root.mkdir(parents=True, exist_ok=True)
@@ -114,6 +122,8 @@ class Reproduce:
             console().print(_table(name, self.preset, summaries))
             if any(summary.phases for summary in summaries):
                 console().print(_phases(summaries))
+            if any(summary.presentations for summary in summaries):
+                console().print(_presentations(summaries))
         if len(outcomes) < len(planned) or any(outcome.status == "interrupted" for outcome in outcomes.values()):
             raise Interrupted
         failed = [f"{job.name} failed: {outcome.reason}" for job, outcome in outcomes.items() if outcome.reason]
@@ -123,15 +133,20 @@ class Reproduce:
 ESSENTIAL = ("paper", "best", "mean ± sd", "solved", "iterations", "seeds")
 """The columns of a terminal that is too narrow for all."""
 
+FIGURES = {
+    "continual": ("accuracy after the last task", 3),
+    "fewshot": ("accuracy at the second presentation", 3),
+}
+"""What an experiment's table shows, if not wrong bits, and to how many digits."""
+
 
 def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
-    figure = "accuracy after the last task" if name == "continual" else "wrong bits per sequence"
-    digits = 3 if name == "continual" else 2
+    figure, digits = FIGURES.get(name, ("wrong bits per sequence", 2))
     rows = []
     for s in summaries:
         rows.append(
             {
-                "paper": number(s.published),
+                "paper": number(s.published, digits),
                 "best": number(s.best, digits),
                 "mean ± sd": number(s.mean, digits) + (f" ± {number(s.sd, digits)}" if s.sd is not None else ""),
                 "median": number(s.median, digits),
@@ -171,6 +186,23 @@ def _phases(summaries: list[Summary]) -> Table:
     for s in summaries:
         for after, phase in zip(tasks, s.phases, strict=False):
             table.add_row(s.model, after, *(number(phase[task], 3) for task in tasks))
+    return table
+
+
+def _presentations(summaries: list[Summary]) -> Table:
+    """Few-shot learning: per cent right at each presentation of a class, and under it what the paper has."""
+    places = list(dict.fromkeys(place for s in summaries for place in s.presentations))
+    table = _plain_table(
+        "per cent right at each presentation of a class, 95 % interval", ("row", "model"), tuple(places)
+    )
+    for s in summaries:
+        ours, papers = [], []
+        for place in places:
+            accuracy, interval, published = s.presentations.get(place, (None, None, None))
+            ours.append("–" if accuracy is None or interval is None else f"{100 * accuracy:.1f}±{100 * interval:.1f}")
+            papers.append("" if published is None else f"{100 * published:.1f}")
+        table.add_row(s.row, s.model, *ours)
+        table.add_row("", "paper", *papers)
     return table
 
 

@@ -10,15 +10,21 @@ from typing import Annotated, Any
 import tyro
 
 from nsm.checks import UserError, at_least, choose
-from nsm.commands.terminal import console, option, progress_of
+from nsm.commands.data import DataDir
+from nsm.commands.terminal import by_presentation, console, option, progress_of
+from nsm.data.source import look_in
 from nsm.experiments.recipes import recipe
 from nsm.machine import BACKENDS, PRESETS, MachineConfig
+from nsm.memories import DNC
 from nsm.tasks import babi
 from nsm.training import tensorboard as events
 from nsm.training.config import RunConfig
 from nsm.training.loop import train
 
 MOST_HEADS = 32
+MEMORY_OPTIONS = (
+    *("slots", "width", "shift_range", "order", "initial_memory", "initial_address", "decay", "least_used"),
+)
 
 Int = Annotated[int | None, option("INT", "the recipe's")]
 Str = Annotated[str | None, option("STR", "the recipe's")]
@@ -38,11 +44,12 @@ class Train:
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
-    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, several joined by +, continual, babi."""
+    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, omniglot-5, omniglot-10,
+    babi, or several of the first ones joined by +."""
     tasks: Annotated[str | None, option("N,N,…", "all 20")] = None
     """babi: which of its tasks, like 1,4,11."""
     model: str = "nutm"
-    """nutm (stored programs), or without them ntm, for babi dnc."""
+    """nutm (stored programs), or with a static interface ntm, which is mann for omniglot and dnc for babi."""
     preset: str = "default"
     """default (learns reliably), paper (its settings) or authors (the published code's)."""
     out: Annotated[Path | None, option("PATH", "runs/TASK-MODEL-SEED")] = None
@@ -70,7 +77,7 @@ class Train:
     width: Int = None
     """M, the width of a slot."""
     heads: Int = None
-    """Pairs of read and write heads."""
+    """Pairs of read and write heads; of a DNC, which has one write head, read heads."""
     shift_range: Int = None
     """How far a head can move in a step."""
     order: Str = None
@@ -79,6 +86,10 @@ class Train:
     """constant or random."""
     initial_address: Str = None
     """one-hot, zeros or uniform."""
+    decay: Float = None
+    """γ, how much of a slot's usage is left after a step (omniglot)."""
+    least_used: Int = None
+    """How many slots count as least used (omniglot)."""
     interface_fan: Str = None
     """Initial interface weights: head (large) or memory (small)."""
     optimiser: Str = None
@@ -105,6 +116,8 @@ class Train:
     """Draw the tape's size afresh for every batch."""
     cell_noise: Float = None
     """Deviation of the noise on the LSTM's cell."""
+    persistent: Bool = None
+    """Memory goes from each batch to the next."""
     key_loss: Float = None
     """η_0, the weight of the loss on keys."""
     key_loss_decay: Float = None
@@ -115,6 +128,8 @@ class Train:
     """Iterations between two looks at held-out sequences."""
     evaluate_sequences: Int = None
     """How many held-out sequences."""
+    follow_test: Bool = None
+    """Look at as many test sequences, too."""
     test_sequences: Int = None
     """How many test sequences at the end."""
     checkpoint_every: Int = None
@@ -125,6 +140,8 @@ class Train:
     """A held-out loss below this counts as solved."""
     stop_when_solved: Int = None
     """Stop after this many solved evaluations in a row."""
+    data_dir: DataDir = None
+    """Where data sets lie; see nsm data."""
     backend: str = "auto"
     """auto, reference or fused."""
     device: str = "cpu"
@@ -165,10 +182,15 @@ class Train:
 
     def _machine(self, machine: MachineConfig) -> MachineConfig:
         controller = self._given({"controller": "kind", "size": "size"})
-        memory = self._given({n: n for n in ("slots", "width", "shift_range", "order", "initial_memory")})
-        memory |= self._given({"initial_address": "initial_address"})
+        memory = self._given({name: name for name in MEMORY_OPTIONS})
+        for name in memory.keys() - {f.name for f in fields(machine.memory)}:  # type: ignore[arg-type]
+            kind = type(machine.memory).__name__
+            raise UserError(
+                f"--{name.replace('_', '-')} does not apply to {self.task}: its memory is of the kind {kind}"
+            )
         if self.heads is not None:
-            memory |= {"read_heads": self.heads, "write_heads": self.heads}
+            both = {"read_heads": self.heads, "write_heads": self.heads}
+            memory |= {"read_heads": self.heads} if isinstance(machine.memory, DNC) else both
         names = {"programs": "count"} | {name: name for name in ("attention", "key_size", "temperature")}
         given = self._given(names)
         programs = machine.programs
@@ -193,6 +215,7 @@ class Train:
 
     def run(self) -> None:
         at_least("threads", self.threads, 1)
+        look_in(self.data_dir)
         config = self.config()
         if self.tensorboard:
             events.require()  # now, not when the training is done
@@ -220,7 +243,7 @@ def describe(result: dict[str, Any], out: Path) -> None:
         figures = (
             f"{best['bit_errors']:.2f} wrong bits per sequence, {best['perfect']:.1%} without any"
             if "bit_errors" in best
-            else f"{best['error']:.2%} of answers wrong"
+            else f"{best['error']:.2%} of answers wrong{by_presentation(best)}"
         )
         say(f"On {best['sequences']:,.0f} test sequences: {figures}.")
     say(f"The run is in {out}.")

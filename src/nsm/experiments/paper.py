@@ -26,6 +26,17 @@ PUBLISHED_SINGLE = {
     "long-copy": (16.04, 0.02),
 }
 """Bit errors per test sequence of the best of five runs, NTM and NUTM; for N-grams they can only be bits of entropy."""
+PUBLISHED_FEW_SHOT = {
+    ("omniglot-5", "mann", False): (82.3, 88.7, 92.3),
+    ("omniglot-5", "nutm", False): (85.7, 91.3, 95.5),
+    ("omniglot-10", "mann", False): (52.7, 60.6, 64.7),
+    ("omniglot-10", "nutm", False): (68.0, 78.1, 82.8),
+    ("omniglot-5", "mann", True): (66.2, 73.4, 81.0),
+    ("omniglot-5", "nutm", True): (77.8, 85.8, 89.8),
+    ("omniglot-10", "mann", True): (51.3, 59.2, 63.3),
+    ("omniglot-10", "nutm", True): (69.0, 77.9, 82.7),
+}
+"""Per cent right at the second, third and fifth presentation of a class; True for persistent memory."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,8 @@ class Cell:
     config: RunConfig
     metric: str = "bit_errors"
     published: float | None = None
+    beside: tuple[tuple[str, float], ...] = ()
+    """What was published of other metrics."""
 
     @property
     def name(self) -> str:
@@ -83,7 +96,21 @@ def _continual(preset: str) -> Iterator[Cell]:
         yield Cell("continual", model, recipe("continual", model, preset), "bit_accuracy")
 
 
-EXPERIMENTS = {"single": _single, "ablation": _ablation, "sequencing": _sequencing, "continual": _continual}
+def _few_shot(preset: str) -> Iterator[Cell]:
+    for (task, model, persistent), published in PUBLISHED_FEW_SHOT.items():
+        second, third, fifth = (percent / 100 for percent in published)
+        row = f"{task}-persistent" if persistent else task
+        config = recipe(task, model, preset, persistent=persistent)
+        yield Cell(row, model, config, "accuracy/2", second, (("accuracy/3", third), ("accuracy/5", fifth)))
+
+
+EXPERIMENTS = {
+    "single": _single,
+    "ablation": _ablation,
+    "sequencing": _sequencing,
+    "continual": _continual,
+    "fewshot": _few_shot,
+}
 
 
 def cells(experiment: str, preset: str = "paper", only: str | None = None, budget: int | None = None) -> list[Cell]:

@@ -35,6 +35,8 @@ class Summary:
     """l1_errors and optimum_bits where they belong beside the metric."""
     phases: list[dict[str, float]]
     """Continual learning: the mean accuracy on every task after each phase."""
+    presentations: dict[str, tuple[float, float, float | None]]
+    """Few-shot learning, by presentation of a class: mean accuracy, half its 95 % interval, what was published."""
 
 
 def summarise(cell: Cell, directories: list[Path]) -> Summary:
@@ -43,7 +45,7 @@ def summarise(cell: Cell, directories: list[Path]) -> Summary:
     results = [result for run in runs if (result := run.result()) is not None]
     failed = sum(run.result() is None and run.failure() is not None for run in runs)
     figures, extra = _figures(cell, results)
-    ascending = cell.metric != "bit_accuracy"
+    ascending = "accuracy" not in cell.metric
     solved = [result for result in results if result["solved_step"] is not None]
     return Summary(
         cell.row,
@@ -61,6 +63,7 @@ def summarise(cell: Cell, directories: list[Path]) -> Summary:
         median(result["solved_seconds"] for result in solved) if solved else None,
         extra,
         _phases([result["phases"] for result in results]) if cell.metric == "bit_accuracy" else [],
+        _presentations(cell, [result["best"] for result in results]) if cell.metric.startswith("accuracy/") else {},
     )
 
 
@@ -78,6 +81,16 @@ def _figures(cell: Cell, results: list[dict[str, Any]]) -> tuple[list[float], di
 def _phases(seeds: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     """The accuracies of several seeds, averaged phase by phase and task by task."""
     return [{task: fmean(phase[task] for phase in phases) for task in phases[0]} for phases in zip(*seeds, strict=True)]
+
+
+def _presentations(cell: Cell, tests: list[dict[str, float]]) -> dict[str, tuple[float, float, float | None]]:
+    """Seeds are tested on episodes of their own, so that their intervals shrink when they are averaged."""
+    published = dict(cell.beside) | {cell.metric: cell.published}
+    found = {}
+    for name in [name for name in (tests[0] if tests else {}) if f"{name} ±" in tests[0]]:
+        interval = math.hypot(*(test[f"{name} ±"] for test in tests)) / len(tests)
+        found[name.removeprefix("accuracy/")] = (fmean(test[name] for test in tests), interval, published.get(name))
+    return found
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -102,6 +102,12 @@ class Babi(Classification):
         said = babi.load(source.root(), self.protocol).notes
         return tuple(note for task in self.tasks for note in said[task])
 
+    def require(self) -> None:
+        for part in ("train", "validation", "test"):
+            if not len(self.stories(part)):
+                numbers = ", ".join(map(str, self.tasks))
+                raise UserError(f"there are no stories for {part} in the bAbI files of {numbers}")
+
     def stories(self, part: str) -> EncodedStories:
         """The stories of a part: train, validation or test."""
         return _stories(source.root(), self.tasks, self.protocol, part)

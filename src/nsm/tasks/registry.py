@@ -12,6 +12,7 @@ from nsm.tasks.babi import Babi
 from nsm.tasks.continual import Continual
 from nsm.tasks.copy import Copy
 from nsm.tasks.ngrams import NGrams
+from nsm.tasks.omniglot import Omniglot
 from nsm.tasks.priority_sort import PrioritySort
 from nsm.tasks.repeat_copy import RepeatCopy
 from nsm.tasks.sequencing import Sequencing
@@ -47,6 +48,12 @@ def _sequence(*subtasks: TaskPair) -> TaskPair:
         Sequencing(tuple(subtask.train for subtask in subtasks)),
         Sequencing(tuple(subtask.test for subtask in subtasks)),
     )
+
+
+def _few_shot(classes: int, length: int) -> TaskPair:
+    """Tested on other characters, and on drawings as they are."""
+    train = Omniglot(classes, length)
+    return TaskPair(train, replace(train, purpose="test", quarters=False, angle=0.0, shift=0.0))
 
 
 # What is tested is what was trained: `Continual.tasks`, one by one.
@@ -86,6 +93,8 @@ TASKS: dict[str, TaskPair] = {
     "copy+priority-sort": _sequence(SUBTASKS["copy"], SUBTASKS["priority-sort"]),
     "copy+repeat-copy+associative-recall+priority-sort": _sequence(*SUBTASKS.values()),
     "continual": TaskPair(_CONTINUAL, _CONTINUAL),
+    "omniglot-5": _few_shot(classes=5, length=50),
+    "omniglot-10": _few_shot(classes=10, length=75),
 }
 
 

@@ -52,6 +52,10 @@ class Task(ABC):
     def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
         """The batches of a block, one for each of `draws.steps`, with blank channels after the task's own ones."""
 
+    def require(self) -> None:
+        """Raise a UserError if something that batches are made of, a data set say, is not there."""
+        return
+
     def batch(self, seed: int, stream: int, step: int, batch_size: int) -> Batch:
         """The batch of one step."""
         return self.block(seed, stream, step, 1, batch_size)[0]

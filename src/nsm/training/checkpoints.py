@@ -2,7 +2,7 @@
 
 checkpoints/00005000/
     model.safetensors         the machine's parameters and buffers
-    optimiser.safetensors     the optimiser's buffers
+    optimiser.safetensors     the optimiser's buffers, and persistent memory
     state.json                step, position in the metrics file, best evaluation so far, …
     MANIFEST.json             format version, the sha256 of each file and of itself; written last
 

@@ -62,6 +62,8 @@ class RunConfig:
     """Draw the size of the tape afresh for every batch, log-uniform between what the sequence needs and N."""
     cell_noise: float = 0.0
     """Deviation of Gaussian noise on the LSTM's cell while training."""
+    persistent: bool = False
+    """Memory is not wiped: a batch begins with what the one before left in it; controller and reads begin anew."""
     key_loss: float = 0.1
     """η_0, the weight of l_p at the first iteration; 0 leaves l_p out."""
     key_loss_decay: float = 0.9
@@ -69,6 +71,8 @@ class RunConfig:
     log_every: int = 100
     evaluate_every: int = 1_000
     evaluate_sequences: int = 64
+    follow_test: bool = False
+    """Also look at as many test sequences each time: a learning curve that decides nothing."""
     test_sequences: int = 1_000
     checkpoint_every: int = 5_000
     keep_checkpoints: int = 2
@@ -95,6 +99,8 @@ class RunConfig:
                 raise UserError(f"{name} must be at least 0, was {value!r}")
         if self.stop_when_solved and self.task == "continual":
             raise UserError("stop_when_solved must be 0 for continual learning: it would end in the first phase")
+        if self.persistent and self.random_slots:
+            raise UserError("persistent and random_slots exclude each other: what is kept needs a tape of one size")
         if self.cell_noise and self.machine.controller.kind != "lstm":
             raise UserError(f"cell_noise needs an lstm controller, was {self.machine.controller.kind!r}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ from nsm.tasks import Batch, Task
 from nsm.training.config import RunConfig
 from nsm.training.optimiser import Optimiser, flatten
 
+KEPT = "kept."
+"""Begins the names of persistent memory in a checkpoint."""
+
 
 class Diverged(Exception):
     """The loss or a weight is no longer a finite number."""
@@ -29,6 +33,8 @@ class Learner(ABC):
         self.machine, self.config = machine, config
         self.flat, self.gradient = flatten(machine)
         self.optimiser = Optimiser(config.optimiser, self.flat, self.gradient)
+        self.kept: Any = None
+        """The memory's state after the last batch, in tensors, if memory is persistent."""
 
     def step(self, task: Task, batch: Batch, step: int) -> float:
         """Learn from a batch; returns its loss, without l_p. Everything random follows from the seed and the step."""
@@ -57,8 +63,22 @@ class Learner(ABC):
         """Do what only the first iteration has to, compile that is, before time is taken; nothing else changes."""
         batch = task.batch(self.config.seed, 0, 0, 1)
         self._gradients(task, batch, *self._draw(task, batch, 0))
+        self.kept = None
         spare = [torch.zeros_like(self.flat[:16]) for _ in range(2)]
         Optimiser(self.config.optimiser, *spare).step(0.0)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What must be saved beside the weights to go on later."""
+        kept = {} if self.kept is None else self.kept._asdict()
+        return self.optimiser.state() | {f"{KEPT}{name}": leaf for name, leaf in kept.items() if leaf is not None}
+
+    def restore(self, state: dict[str, torch.Tensor]) -> None:
+        """Take over a saved state."""
+        self.optimiser.restore(state)
+        kept = {name: leaf.to(self.flat.device) for name, leaf in state.items() if name.startswith(KEPT)}
+        if kept:
+            blank = self.machine.memory.initial_state(1)
+            self.kept = type(blank)(*(kept.get(f"{KEPT}{name}") for name in blank._fields))
 
     @abstractmethod
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
@@ -112,8 +132,12 @@ class ReferenceLearner(Learner):
         device = self.flat.device
         drawn = Noise(*(None if n is None else torch.from_numpy(n).to(device) for n in noise))
         state = self.machine.initial_state(batch.mask.shape[1], slots)
+        if self.kept is not None:
+            state = state._replace(memory=self.kept)
         x = torch.from_numpy(batch.inputs).to(device)
-        logits, _ = self.machine(x, state, lengths=batch.lengths.tolist(), noise=drawn)
+        logits, final = self.machine(x, state, lengths=batch.lengths.tolist(), noise=drawn)
+        if self.config.persistent:
+            self.kept = nested.apply(torch.detach, final.memory)
         loss = task.loss(logits, batch)
         loss.backward()
         return loss.item()
@@ -132,8 +156,12 @@ class FusedLearner(Learner):
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
         state = self._initial_state(batch.mask.shape[1], slots)
+        if self.kept is not None:
+            state = state._replace(memory=nested.apply(torch.Tensor.numpy, self.kept))
         run = self.engine.run(self._weights, batch.inputs, batch.lengths.tolist(), state, noise)
         loss, d_outputs = task.loss_and_gradient(run.outputs(), batch)
+        if self.config.persistent:
+            self.kept = nested.apply(torch.from_numpy, run.final().memory)
         run.backward(d_outputs, None, self._gradient)
         for name, d_start in run.start_gradient().items():
             if name in self._starts:

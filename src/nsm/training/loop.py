@@ -16,13 +16,13 @@ import torch
 from nsm import tasks
 from nsm.checks import UserError
 from nsm.fused.function import unsupported
-from nsm.machine import Machine
-from nsm.memories import MEMORIES
+from nsm.machine import Machine, MachineConfig
+from nsm.memories import DNC, NTM
 from nsm.tasks import Batch, Continual, Task
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
 from nsm.training.config import RunConfig
-from nsm.training.evaluation import HELD_OUT, evaluate
+from nsm.training.evaluation import HELD_OUT, TEST, evaluate
 from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner
 from nsm.training.run import MetricsFile, RunDirectory
 from nsm.training.signals import Interrupted, asked_by_signal
@@ -123,6 +123,7 @@ def _train(
 def task_pair(config: RunConfig) -> tasks.TaskPair:
     """The training and the test task of a run."""
     pair = tasks.get(config.task, config.protocol)  # type: ignore[arg-type]
+    pair.train.require()
     train, test = replace(pair.train, ragged=config.ragged), pair.test
     if isinstance(train, Continual):
         train = replace(train, iterations_per_phase=max(1, config.iterations // len(train.phases)))
@@ -132,6 +133,13 @@ def task_pair(config: RunConfig) -> tasks.TaskPair:
             f"the machine {config.machine.input_size} and {config.machine.output_size}"
         )
     return tasks.TaskPair(train, test)
+
+
+def model_name(machine: MachineConfig) -> str:
+    """What the paper calls a machine: NUTM with stored programs, else NTM or DNC, or MANN over another memory."""
+    if machine.programs is not None:
+        return "nutm"
+    return "ntm" if isinstance(machine.memory, NTM) else "dnc" if isinstance(machine.memory, DNC) else "mann"
 
 
 def build(config: RunConfig, backend: str = "auto", device: str = "cpu", threads: int = 1) -> Learner:
@@ -183,6 +191,8 @@ def _loop(
         improved = False
         if step % config.evaluate_every == 0 or last:
             line["held_out"] = _held_out(task, learner, config, step)
+            if config.follow_test:
+                line["test"] = _figures(task_pair(config).test, learner, config, TEST)
             improved = _judge(config, task, progress, clock, line["held_out"]["loss"])
         if isinstance(task, Continual) and (last or task.phase(step) != task.phase(step - 1)):
             progress.phases.append(_accuracies(task, learner, config))
@@ -218,20 +228,19 @@ def _held_out(task: Task, learner: Learner, config: RunConfig, step: int) -> dic
     """
     learner.check(step)
     task = list(task.tasks.values())[task.phase(step - 1)] if isinstance(task, Continual) else task
-    held_out = evaluate(learner.machine, replace(task, ragged=True), config.evaluate_sequences, config.seed, HELD_OUT)
-    figures = held_out.averages()
+    figures = _figures(replace(task, ragged=True), learner, config, HELD_OUT)
     if not math.isfinite(figures["loss"]):
         raise Diverged(f"the held-out loss became {figures['loss']} at iteration {step}, with all weights finite")
     return figures
 
 
+def _figures(task: Task, learner: Learner, config: RunConfig, stream: int) -> dict[str, float]:
+    sums = evaluate(learner.machine, task, config.evaluate_sequences, config.seed, stream, persistent=config.persistent)
+    return sums.averages()
+
+
 def _accuracies(task: Continual, learner: Learner, config: RunConfig) -> dict[str, float]:
-    return {
-        name: evaluate(learner.machine, phase, config.evaluate_sequences, config.seed, HELD_OUT).averages()[
-            "bit_accuracy"
-        ]
-        for name, phase in task.tasks.items()
-    }
+    return {name: _figures(phase, learner, config, HELD_OUT)["bit_accuracy"] for name, phase in task.tasks.items()}
 
 
 def _judge(config: RunConfig, task: Task, progress: Progress, clock: Clock, loss: float) -> bool:
@@ -254,7 +263,7 @@ def _save(
     learner.check(progress.step)
     progress.metrics_position = metrics.sync()
     state = {name: value for name, value in vars(progress).items() if name != "step"}
-    checkpoint = Checkpoint(progress.step, learner.machine.state_dict(), learner.optimiser.state(), state)
+    checkpoint = Checkpoint(progress.step, learner.machine.state_dict(), learner.state(), state)
     checkpoints.save(run.checkpoints, checkpoint)
     run.set_clock(asdict(clock))
     checkpoints.prune(run.checkpoints, keep, progress.best_step, progress.step)
@@ -268,7 +277,7 @@ def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
             raise UserError(f"no checkpoint is left in {run.checkpoints}; move the run away to start anew")
         return Progress(), Clock()
     learner.machine.load_state_dict(checkpoint.model)
-    learner.optimiser.restore(checkpoint.optimiser)
+    learner.restore(checkpoint.optimiser)
     try:
         clock = Clock(**run.clock())
     except (UserError, TypeError) as error:
@@ -280,10 +289,9 @@ def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
 def conclude(config: RunConfig, run: RunDirectory, progress: Progress, clock: Clock, backend: str) -> dict[str, Any]:
     """Test the best and the last machine, and sum the run up."""
     machine = run.machine("last", backend)
-    names: dict[type, str] = {memory: name for name, memory in MEMORIES.items()}
     result: dict[str, Any] = {
         "task": config.task,
-        "model": "nutm" if config.machine.programs else names[type(config.machine.memory)],
+        "model": model_name(config.machine),
         "seed": config.seed,
         "steps": progress.step,
         "solved_step": progress.solved_step,
@@ -305,6 +313,8 @@ def conclude(config: RunConfig, run: RunDirectory, progress: Progress, clock: Cl
             result["last"] = result["best"]
             continue
         machine.load_state_dict(found.model)
-        figures = evaluate(machine, pair.test, config.test_sequences, config.seed).averages()
+        figures = evaluate(
+            machine, pair.test, config.test_sequences, config.seed, persistent=config.persistent
+        ).averages()
         result[which] = {"step": found.step, **figures}
     return result
