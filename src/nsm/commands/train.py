@@ -11,7 +11,7 @@ import tyro
 
 from nsm.checks import UserError, at_least, choose
 from nsm.commands.data import DataDir
-from nsm.commands.terminal import by_presentation, console, option, progress_of
+from nsm.commands.terminal import by_presentation, by_task, console, option, progress_of
 from nsm.data.source import look_in
 from nsm.experiments.recipes import recipe
 from nsm.machine import BACKENDS, PRESETS, MachineConfig
@@ -243,7 +243,9 @@ def describe(result: dict[str, Any], out: Path) -> None:
         figures = (
             f"{best['bit_errors']:.2f} wrong bits per sequence, {best['perfect']:.1%} without any"
             if "bit_errors" in best
-            else f"{best['error']:.2%} of answers wrong{by_presentation(best)}"
+            else f"{best['error']:.2%} of answers wrong{by_presentation(best)}{by_task(best)}"
         )
         say(f"On {best['sequences']:,.0f} test sequences: {figures}.")
+    for note in result.get("notes", ()):
+        say(f"Note: {note}.")
     say(f"The run is in {out}.")
