@@ -21,6 +21,7 @@ Command = (
     Annotated[commands.Demo, tyro.conf.subcommand("demo")]
     | Annotated[commands.Train, tyro.conf.subcommand("train")]
     | Annotated[commands.Eval, tyro.conf.subcommand("eval")]
+    | Annotated[commands.Ask, tyro.conf.subcommand("ask")]
     | Annotated[commands.Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[commands.Bench, tyro.conf.subcommand("bench")]
     | Annotated[commands.Data, tyro.conf.subcommand("data")]

@@ -11,7 +11,7 @@ import tyro
 
 from nsm.checks import UserError, choose
 from nsm.commands.terminal import console, option
-from nsm.data import omniglot
+from nsm.data import babi, omniglot
 from nsm.data.source import Finding, RemoteFile, fetch, root
 
 
@@ -23,7 +23,7 @@ class DataSet(Protocol):
     def check(self, root: Path) -> Finding: ...
 
 
-DATA_SETS: dict[str, DataSet] = {"omniglot": omniglot}
+DATA_SETS: dict[str, DataSet] = {"omniglot": omniglot, "babi": babi}
 DataDir = Annotated[Path | None, option("PATH", "$NSM_DATA, or nsm in the user's data directory")]
 """An option of every command that reads data."""
 
@@ -40,7 +40,7 @@ class Data:
     action: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="fetch|check")]
     """fetch (download what is missing, then check) or check."""
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """omniglot."""
+    """omniglot or babi."""
     data_dir: DataDir = None
     """Where data sets lie, a directory for each."""
     json: bool = False

@@ -13,7 +13,7 @@ import tyro
 
 from nsm.checks import UserError, at_least, choose
 from nsm.commands.data import DataDir
-from nsm.commands.terminal import by_presentation, console, option
+from nsm.commands.terminal import by_presentation, by_task, console, option
 from nsm.data.source import look_in
 from nsm.machine import BACKENDS
 from nsm.tasks import Continual, Sequencing, Task, with_ranges
@@ -35,8 +35,8 @@ class Eval:
     """A run's directory."""
     which: str = "best"
     """best (lowest held-out loss) or last."""
-    sequences: int = 1_000
-    """How many test sequences."""
+    sequences: Annotated[int | None, option("INT", "the run's")] = None
+    """How many test sequences; of a data set no more than it has."""
     seed: Annotated[int | None, option("INT", "the run's")] = None
     """Of the sequences."""
     length: Range = None
@@ -64,7 +64,8 @@ class Eval:
         torch.set_num_threads(at_least("threads", self.threads, 1))
         choose("which", self.which, ("best", "last"))
         choose("backend", self.backend, BACKENDS)
-        at_least("sequences", self.sequences, 1)
+        if self.sequences is not None:
+            at_least("sequences", self.sequences, 1)
         look_in(self.data_dir)
         run = RunDirectory(self.directory)
         config = run.config()
@@ -77,7 +78,9 @@ class Eval:
         tests = test.tasks if isinstance(test, Continual) else {config.task: test}
         rows: list[dict[str, Any]] = []
         for name, task in tests.items():
-            sums = evaluate(machine, task, self.sequences, seed, slots=self.slots, persistent=persistent)
+            sums = evaluate(
+                machine, task, self.sequences or config.test_sequences, seed, slots=self.slots, persistent=persistent
+            )
             figures = sums.averages()
             settings = {
                 "task": name,
@@ -87,7 +90,8 @@ class Eval:
                 "persistent": persistent,
                 "ranges": _ranges(task),
             }
-            rows.append({"settings": settings, **figures, "sequences": int(figures["sequences"])})
+            row = {"settings": settings, **figures, "sequences": int(figures["sequences"])}
+            rows.append({**row, "notes": list(task.notes)} if task.notes else row)
         if self.json:
             print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=2))
             return
@@ -98,10 +102,13 @@ class Eval:
 def _describe(row: dict[str, Any]) -> None:
     """A row of figures in plain words."""
     say, settings = console().print, row["settings"]
-    shown = ", ".join(f"{field} {_shown(value)}" for field, value in settings["ranges"].items())
-    say(f"{settings['task']}, {shown}, {settings['slots']} slots, {row['sequences']:,} sequences:")
+    ranges = [f"{field} {_shown(value)}" for field, value in settings["ranges"].items()]
+    shown = ", ".join([settings["task"], *ranges, f"{settings['slots']} slots", f"{row['sequences']:,} sequences"])
+    say(f"{shown}:")
     if "bit_errors" not in row:
-        say(f"  {row['error']:.2%} of answers wrong{by_presentation(row)}")
+        say(f"  {row['error']:.2%} of answers wrong{by_presentation(row)}{by_task(row)}")
+        for note in row.get("notes", ()):
+            say(f"  Note: {note}.")
         return
     say(
         f"  {row['bit_errors']:.2f} wrong bits per sequence (Σ|p−y| {row['l1_errors']:.2f}), "

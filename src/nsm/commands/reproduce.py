@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 import tyro
@@ -24,8 +25,8 @@ from nsm.experiments.engines import ENGINES
 from nsm.experiments.engines.cluster import RayCluster
 from nsm.experiments.engines.engine import Engine, Job, Outcome
 from nsm.experiments.engines.local import Local
-from nsm.experiments.paper import EXPERIMENTS, cells
-from nsm.experiments.summary import Summary, number, summarise
+from nsm.experiments.paper import EXPERIMENTS, PUBLISHED_BABI_FAILED, PUBLISHED_BABI_MEAN, PUBLISHED_BABI_TASKS, cells
+from nsm.experiments.summary import Summary, TaskErrors, number, summarise
 from nsm.machine import BACKENDS, PRESETS
 from nsm.training.loop import task_pair
 from nsm.training.signals import Interrupted
@@ -43,7 +44,7 @@ class Reproduce:
     """
 
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
-    """params, single, ablation, sequencing, continual, fewshot, factorial (models × initial scales), or all."""
+    """params, single, ablation, sequencing, continual, fewshot, babi, factorial (models × initial scales), or all."""
     preset: str = "paper"
     """paper (its settings), default (what learns reliably) or authors (the published code's)."""
     seeds: int = 5
@@ -55,7 +56,7 @@ class Reproduce:
     address: Annotated[str | None, option("STR", "a cluster of its own, on this machine")] = None
     """Of an existing Ray cluster, host:port or auto."""
     only: Annotated[str | None, option("STR", "all")] = None
-    """Only cells whose name contains this, like copy/nutm."""
+    """Only cells whose name contains this, like copy/nutm, or one of several parts with commas between them."""
     budget: Annotated[int | None, option("INT", "the paper's")] = None
     """At most this many iterations per run."""
     out: Path = Path("runs")
@@ -144,6 +145,10 @@ class Reproduce:
                 console().print(_phases(summaries))
             if any(summary.presentations for summary in summaries):
                 console().print(_presentations(summaries))
+            if any(summary.by_task for summary in summaries):
+                console().print(_by_task(summaries))
+            for note in dict.fromkeys(note for summary in summaries for note in summary.notes):
+                console().print(f"Note: {note}.")
         if len(outcomes) < len(planned) or any(outcome.status == "interrupted" for outcome in outcomes.values()):
             raise Interrupted
         failed = [f"{job.name} failed: {outcome.reason}" for job, outcome in outcomes.items() if outcome.reason]
@@ -156,6 +161,7 @@ ESSENTIAL = ("paper", "best", "mean ± sd", "solved", "iterations", "seeds")
 FIGURES = {
     "continual": ("accuracy after the last task", 3),
     "fewshot": ("accuracy at the second presentation", 3),
+    "babi": ("share of wrong answer words, mean over the tasks", 3),
 }
 """What an experiment's table shows, if not wrong bits, and to how many digits."""
 
@@ -223,6 +229,36 @@ def _presentations(summaries: list[Summary]) -> Table:
             papers.append("" if published is None else f"{100 * published:.1f}")
         table.add_row(s.row, s.model, *ours)
         table.add_row("", "paper", *papers)
+    return table
+
+
+def _by_task(summaries: list[Summary]) -> Table:
+    """Question answering: per cent of wrong answer words in every task, of the best seed and on average."""
+    found = [summary for summary in summaries if summary.by_task]
+    table = _plain_table(
+        "per cent of wrong answer words, best seed (mean ± sd)",
+        ("task",),
+        ("paper p=4 best", "paper p=4 mean", *(s.model for s in found)),
+    )
+
+    def percent(errors: TaskErrors | None) -> str:
+        if errors is None:
+            return "–"
+        sd = "" if errors.sd is None else f" ({100 * errors.mean:.1f} ± {100 * errors.sd:.1f})"
+        return f"{100 * errors.best:.1f}{sd}"
+
+    for number_of_task, (title, best, mean) in enumerate(PUBLISHED_BABI_TASKS, start=1):
+        ours = [percent(s.by_task.get(f"qa{number_of_task}")) for s in found]
+        table.add_row(f"{number_of_task}: {title}", f"{best:.1f}", f"{mean:.1f}", *ours)
+    table.add_row(
+        "mean error",
+        *map(str, PUBLISHED_BABI_MEAN),
+        *(percent(TaskErrors(s.best or 0, s.mean or 0, s.sd, 0)) for s in found),
+    )
+    failed = [f"{s.failed_tasks[0]}" + (f" ({fmean(s.failed_tasks):.1f})" if s.seeds > 1 else "") for s in found]
+    table.add_row("failed (above 5 %)", *map(str, PUBLISHED_BABI_FAILED), *failed)
+    questions = [f"{100 * fmean(errors.questions for errors in s.by_task.values()):.1f}" for s in found]
+    table.add_row("mean error of questions", "", "", *questions)
     return table
 
 

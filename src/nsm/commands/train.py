@@ -11,10 +11,12 @@ import tyro
 
 from nsm.checks import UserError, at_least, choose
 from nsm.commands.data import DataDir
-from nsm.commands.terminal import by_presentation, console, option, progress_of
+from nsm.commands.terminal import by_presentation, by_task, console, option, progress_of
 from nsm.data.source import look_in
 from nsm.experiments.recipes import recipe
 from nsm.machine import BACKENDS, PRESETS, MachineConfig
+from nsm.memories import DNC
+from nsm.tasks import babi
 from nsm.training import tensorboard as events
 from nsm.training.config import RunConfig
 from nsm.training.distribution import joined
@@ -45,10 +47,12 @@ class Train:
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
-    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, omniglot-5, omniglot-10, or
-    several of the first ones joined by +."""
+    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, omniglot-5, omniglot-10,
+    babi, or several of the first ones joined by +."""
+    tasks: Annotated[str | None, option("N,N,…", "all 20")] = None
+    """babi: which of its tasks, like 1,4,11."""
     model: str = "nutm"
-    """nutm (stored programs), or with a static interface ntm, which is mann for omniglot."""
+    """nutm (stored programs), or with a static interface ntm, which is mann for omniglot and dnc for babi."""
     preset: str = "default"
     """default (learns reliably), paper (its settings) or authors (the published code's)."""
     out: Annotated[Path | None, option("PATH", "runs/TASK-MODEL-SEED")] = None
@@ -76,7 +80,7 @@ class Train:
     width: Int = None
     """M, the width of a slot."""
     heads: Int = None
-    """Pairs of read and write heads."""
+    """Pairs of read and write heads; of a DNC, which has one write head, read heads."""
     shift_range: Int = None
     """How far a head can move in a step."""
     order: Str = None
@@ -160,7 +164,7 @@ class Train:
         choose("backend", self.backend, BACKENDS)
         if self.heads is not None and self.heads > MOST_HEADS:
             raise UserError(f"heads must be at most {MOST_HEADS}, was {self.heads}")
-        config = recipe(self.task, self.model, self.preset, self.programs)
+        config = recipe(self._task, self.model, self.preset, self.programs)
         machine = self._machine(config.machine)
         own = {f.name for f in fields(RunConfig)} - {"task", "machine", "optimiser", "preset", "seed", "world_size"}
         given = self._given({name: name for name in own})
@@ -172,14 +176,26 @@ class Train:
         optimiser_config = replace(config.optimiser, **optimiser)
         return replace(config, seed=self.seed, machine=machine, optimiser=optimiser_config, **given)
 
+    @property
+    def _task(self) -> str:
+        """The task's full name."""
+        if self.tasks is None:
+            return self.task
+        if self.task != babi.NAME:
+            raise UserError(f"--tasks chooses from those of {babi.NAME}, the task was {self.task!r}")
+        return f"{babi.NAME}-{self.tasks}"
+
     def _machine(self, machine: MachineConfig) -> MachineConfig:
         controller = self._given({"controller": "kind", "size": "size"})
         memory = self._given({name: name for name in MEMORY_OPTIONS})
         for name in memory.keys() - {f.name for f in fields(machine.memory)}:  # type: ignore[arg-type]
             kind = type(machine.memory).__name__
-            raise UserError(f"--{name.replace('_', '-')} does not apply to {self.task}, whose memory is an {kind}")
+            raise UserError(
+                f"--{name.replace('_', '-')} does not apply to {self.task}: its memory is of the kind {kind}"
+            )
         if self.heads is not None:
-            memory |= {"read_heads": self.heads, "write_heads": self.heads}
+            both = {"read_heads": self.heads, "write_heads": self.heads}
+            memory |= {"read_heads": self.heads} if isinstance(machine.memory, DNC) else both
         names = {"programs": "count"} | {name: name for name in ("attention", "key_size", "temperature")}
         given = self._given(names)
         programs = machine.programs
@@ -208,11 +224,11 @@ class Train:
         config = self.config()
         if self.tensorboard:
             events.require()  # now, not when the training is done
-        out = self.out or Path("runs") / f"{self.task}-{self.model}-{self.seed}"
+        out = self.out or Path("runs") / f"{config.task}-{self.model}-{self.seed}"
         with joined(self.device) as ranks:
             config = replace(config, world_size=ranks.size)
             quiet = self.json or not ranks.leads
-            with progress_of(f"{self.task} {self.model}", config.iterations, quiet) as report:
+            with progress_of(f"{config.task} {self.model}", config.iterations, quiet) as report:
                 result = train(config, out, self.backend, self.device, report, self.threads, ranks)
             if not ranks.leads:
                 return
@@ -237,7 +253,9 @@ def describe(result: dict[str, Any], out: Path) -> None:
         figures = (
             f"{best['bit_errors']:.2f} wrong bits per sequence, {best['perfect']:.1%} without any"
             if "bit_errors" in best
-            else f"{best['error']:.2%} of answers wrong{by_presentation(best)}"
+            else f"{best['error']:.2%} of answers wrong{by_presentation(best)}{by_task(best)}"
         )
         say(f"On {best['sequences']:,.0f} test sequences: {figures}.")
+    for note in result.get("notes", ()):
+        say(f"Note: {note}.")
     say(f"The run is in {out}.")

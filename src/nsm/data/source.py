@@ -19,8 +19,8 @@ class RemoteFile:
     name: str
     addresses: tuple[str, ...]
     """Where it can be had, tried in this order."""
-    checksum: str
-    """Algorithm and digest, "md5:…" or "sha256:…"; only a download is judged by it."""
+    checksum: str | None
+    """Algorithm and digest, "md5:…" or "sha256:…"; only a download is judged by it. None: by what it holds."""
     unpacked: str | None = None
     """The directory this archive unpacks to: where that lies, the archive is not needed."""
 

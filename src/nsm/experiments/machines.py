@@ -12,6 +12,7 @@ from nsm.programs import Programs
 
 MODELS = ("ntm", "nutm")
 FEW_SHOT_MODELS = ("mann", "nutm")
+QUESTION_ANSWERING_MODELS = ("dnc", "nutm")
 BABI_WORDS = 159
 BABI_PROGRAMS = (1, 2, 4)
 OMNIGLOT_PIXELS = 20 * 20

@@ -1,6 +1,7 @@
 """Tasks: sequences to learn from, and the judgement of answers to them."""
 
 from nsm.tasks.associative_recall import AssociativeRecall
+from nsm.tasks.babi import Babi
 from nsm.tasks.batch import Batch
 from nsm.tasks.classification import Classification, EpisodeShare, Share, Tally
 from nsm.tasks.continual import Continual
@@ -21,6 +22,7 @@ __all__ = [
     "SUBTASKS",
     "TASKS",
     "AssociativeRecall",
+    "Babi",
     "Batch",
     "Classification",
     "Continual",

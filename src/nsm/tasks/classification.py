@@ -1,7 +1,7 @@
 """Tasks whose answers are one of several choices: the softmax loss, and counts that can be added up over batches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -78,7 +78,8 @@ class Tally:
         shares: dict[str, Any] = dict(self.shares)
         for name, share in other.shares.items():
             shares[name] = shares[name] + share if name in shares else share
-        return Tally(
+        return replace(
+            self,
             sequences=self.sequences + other.sequences,
             answers=self.answers + other.answers,
             nats=self.nats + other.nats,

@@ -6,7 +6,9 @@ from difflib import get_close_matches
 from typing import Literal, NamedTuple, get_args
 
 from nsm.checks import UserError
+from nsm.tasks import babi
 from nsm.tasks.associative_recall import AssociativeRecall
+from nsm.tasks.babi import Babi
 from nsm.tasks.continual import Continual
 from nsm.tasks.copy import Copy
 from nsm.tasks.ngrams import NGrams
@@ -97,12 +99,13 @@ TASKS: dict[str, TaskPair] = {
 
 
 def get(name: str, protocol: Protocol = "paper") -> TaskPair:
-    """The task of that name: one of `TASKS`, or two or more of `SUBTASKS` joined by "+".
+    """The task of that name: one of `TASKS`, two or more of `SUBTASKS` joined by "+", or some tasks of bAbI.
 
     Args:
-        name: say "copy", or "priority-sort+repeat-copy".
-        protocol: "paper", or "authors" for the published code's repeat counts: another mean, and in the test the test's
-            own range to normalise with, so that a count no longer means what it meant in training.
+        name: say "copy", "priority-sort+repeat-copy", or "babi-1,4".
+        protocol: "paper", or "authors" for what the published code does: repeat counts with another mean, and in a test
+            with the test's own range to normalise by, so that a count no longer means what it meant in training; some
+            lines and stories of bAbI left out.
 
     Raises:
         ValueError: there is no such task.
@@ -113,8 +116,10 @@ def get(name: str, protocol: Protocol = "paper") -> TaskPair:
         pair = TASKS[name]
     elif "+" in name:
         pair = _combined(name)
+    elif (numbers := babi.parse_name(name)) is not None:
+        pair = TaskPair(Babi(numbers), Babi(numbers, "test"))
     else:
-        raise _unknown("task", name, TASKS)
+        raise _unknown("task", name, (*TASKS, babi.NAME))
     return _as_the_authors(pair) if protocol == "authors" else pair
 
 
@@ -138,10 +143,14 @@ def _combined(name: str) -> TaskPair:
 
 def _as_the_authors(pair: TaskPair) -> TaskPair:
     def train(task: Task) -> Task:
+        if isinstance(task, Babi):
+            return replace(task, protocol="authors")
         return replace(task, count_mean="authors") if isinstance(task, RepeatCopy) else task
 
     def test(task: Task) -> Task:
-        return replace(task, count_mean="authors", normalise=task.repeats) if isinstance(task, RepeatCopy) else task
+        if isinstance(task, RepeatCopy):
+            return replace(task, count_mean="authors", normalise=task.repeats)
+        return train(task)
 
     return TaskPair(pair.train.mapped(train), pair.test.mapped(test))
 

@@ -9,10 +9,10 @@ import torch
 from nsm import nested
 from nsm.machine import Machine
 from nsm.tasks import Sums, Task
+from nsm.tasks.task import EXAMINED
 
 HELD_OUT, TEST = 1, 2
 """Streams of the generators: training draws from stream 0."""
-BATCH = 50
 FILLING = 4
 """Batches before the first that counts if memory is persistent: by then what it began with has been written over."""
 
@@ -34,19 +34,18 @@ def evaluate(
     training, device = machine.training, machine.initial_read.device
     machine.eval()
     total: Sums | None = None
-    sizes = [min(BATCH, sequences - start) for start in range(0, sequences, BATCH)]
     filling = FILLING if persistent else 0
     kept: Any = None
     try:
-        for step, size in enumerate(sizes[:1] * filling + sizes):
-            batch = task.batch(seed, stream, step, size)
+        for number, batch in enumerate(task.examination(seed, stream, sequences + filling * EXAMINED)):
+            size = batch.mask.shape[1]
             state = machine.initial_state(size, slots)
             if kept is not None:
                 state = state._replace(memory=nested.apply(lambda leaf, size=size: leaf[:size], kept))
             x = torch.from_numpy(batch.inputs).to(device)
             logits, final = machine(x, state, lengths=batch.lengths.tolist())
             kept = final.memory if persistent else None
-            if step >= filling:
+            if number >= filling:
                 metrics = task.metrics(logits, batch)
                 total = metrics if total is None else total + metrics
     finally:

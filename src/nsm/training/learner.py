@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from nsm import nested
-from nsm.fused.engine import Engine
+from nsm.fused.function import engine
 from nsm.fused.optimiser import squares
 from nsm.machine import Machine, MachineState, Noise
 from nsm.programs import annealing
@@ -152,7 +152,7 @@ class FusedLearner(Learner):
 
     def __init__(self, machine: Machine, config: RunConfig, threads: int = 1) -> None:
         super().__init__(machine, config)
-        self.engine = Engine(machine)
+        self.engine = engine(machine)  # that of `machine(x)` too: an evaluation has the same threads and buffers
         self.engine.threads = threads
         self._weights, self._gradient = self.flat.numpy(), self.gradient.numpy()
         self._starts = dict(machine.controller.initial.items())

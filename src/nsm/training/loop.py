@@ -17,7 +17,7 @@ from nsm import tasks
 from nsm.checks import UserError
 from nsm.fused.function import unsupported
 from nsm.machine import Machine, MachineConfig
-from nsm.memories import NTM
+from nsm.memories import DNC, NTM
 from nsm.tasks import Batch, Continual, Omniglot, Task
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
@@ -169,10 +169,10 @@ def task_pair(config: RunConfig) -> tasks.TaskPair:
 
 
 def model_name(machine: MachineConfig) -> str:
-    """What the paper calls a machine: NUTM with stored programs, else NTM, or MANN over another memory."""
+    """What the paper calls a machine: NUTM with stored programs, else NTM or DNC, or MANN over another memory."""
     if machine.programs is not None:
         return "nutm"
-    return "ntm" if isinstance(machine.memory, NTM) else "mann"
+    return "ntm" if isinstance(machine.memory, NTM) else "dnc" if isinstance(machine.memory, DNC) else "mann"
 
 
 def build(config: RunConfig, backend: str = "auto", device: str = "cpu", threads: int = 1) -> Learner:
@@ -349,6 +349,8 @@ def conclude(
         "backend": backend,
     }
     pair = task_pair(config)
+    if pair.train.notes or pair.test.notes:
+        result["notes"] = list(dict.fromkeys((*pair.train.notes, *pair.test.notes)))
     if isinstance(pair.train, Continual):
         return {**result, "phases": progress.phases}
     for which in ("best", "last"):
