@@ -53,10 +53,10 @@ print(digest(case(MEMORIES[0]).fused()))
 
 
 def in_another_process(**environment):
-    tests = os.path.dirname(os.path.dirname(__file__))
+    paths = (os.path.dirname(os.path.dirname(file)) for file in (__file__, nsm.__file__))
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
-        env={**os.environ, "PYTHONPATH": tests, "PYTHONHASHSEED": "7", **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "7", **environment},
         capture_output=True,
         text=True,
         check=True,

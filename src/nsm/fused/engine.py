@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from nsm.memories import DNCMemory, LRUAMemory, NTMMemory
 from nsm.programs import StoredProgramLinear
 
 EMPTY = np.zeros(0, np.float32)
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Arguments(NamedTuple):
@@ -115,6 +117,8 @@ class Plan(NamedTuple):
     """(rows): the sample of the batch of each row"""
     last: Array
     """(B): the last row of each sample"""
+    lengths: Array
+    """(B): the steps of each sample"""
     rows: int
     whole: bool
     """whether the chunk is the batch, in its own order"""
@@ -124,19 +128,22 @@ class Plan(NamedTuple):
         return tree if self.whole else type(tree)(*(leaf[self.samples] for leaf in tree))
 
 
-def chunk_size(batch: int) -> int:
-    """How many samples run together: a function of the batch alone, so that threads never change a result."""
-    return 8 if batch <= 16 else 16
+def chunk_size(sizes: Sizes) -> int:
+    """How many samples run together, whatever the number of threads, so that threads never change a result.
+
+    Few, so that what they leave for the way back stays near; more where a step fetches more weights than stay near.
+    """
+    return 4 if 4 * (sizes.row * sizes.gates + sizes.size * sizes.raw) < 2 << 20 else 8
 
 
 @lru_cache(maxsize=1024)
-def plans(lengths: tuple[int, ...]) -> tuple[Plan, ...]:
-    """The chunks of a batch of sequences of these lengths."""
-    size, found = chunk_size(len(lengths)), []
+def plans(lengths: tuple[int, ...], size: int) -> tuple[Plan, ...]:
+    """The chunks of a batch of sequences of these lengths, `size` each, of sequences about as long as each other."""
+    found = []
     ends = np.array(lengths, np.int64)
+    order = np.argsort(-ends, kind="stable")
     for start in range(0, len(lengths), size):
-        samples = np.arange(start, min(start + size, len(lengths)))
-        samples = samples[np.argsort(-ends[samples], kind="stable")]
+        samples = order[start : start + size]
         steps = int(ends[samples[0]])
         count = (ends[samples][None, :] > np.arange(steps)[:, None]).sum(1)
         first = np.concatenate([[0], np.cumsum(count)])
@@ -145,8 +152,15 @@ def plans(lengths: tuple[int, ...]) -> tuple[Plan, ...]:
         owners = samples[np.arange(rows) - first[step]]
         last = first[ends[samples] - 1] + np.arange(len(samples))
         whole = len(samples) == len(lengths) and bool((samples == np.arange(len(lengths))).all())
-        found.append(Plan(samples, first, count, step, owners, last, rows, whole))
+        found.append(Plan(samples, first, count, step, owners, last, ends[samples], rows, whole))
     return tuple(found)
+
+
+class Packed(NamedTuple):
+    """Weights that an engine took over, and the number it gave them."""
+
+    flat: Array
+    number: int
 
 
 class Chunk(NamedTuple):
@@ -173,10 +187,12 @@ class Engine:
         self.name = type(machine.memory).__name__
         self.size = sum(parameter.numel() for parameter in machine.parameters())
         self.threads = 1
+        self.chunk = chunk_size(self.arguments.sizes)
         self.memory_limit = 512 << 20
         self.head_masks = np.zeros(self.arguments.sizes.interface, np.float32)
         for _, _, xi, length, _ in self.arguments.table:
             self.head_masks[xi : xi + length] = 1
+        self.spare: list[layout.Weights] = []
         self._free: list[Buffers] = []
         self._packed = 0
         self._sizes: dict[tuple[Any, ...], int] = {}
@@ -187,6 +203,10 @@ class Engine:
         layout.pack(flat, a.where, a.table, a.sizes, self.weights)
         self._packed += 1
         return self._packed
+
+    def repacked(self, weights: Packed) -> Packed:
+        """The same weights, taken over once more if others were since."""
+        return weights if weights.number == self._packed else Packed(weights.flat, self.pack(weights.flat))
 
     def run(
         self,
@@ -202,17 +222,68 @@ class Engine:
 
         What would take more than `memory_limit` bytes is run in stretches, unless the `whole` is asked for.
         """
-        ends = list(lengths)
-        needed = 0 if whole else self._bytes(ends, state, noise, input_gradient)
+        return self._run(Packed(flat, self.pack(flat)), x, list(lengths), state, noise, input_gradient, whole)
+
+    def _run(
+        self,
+        weights: Packed,
+        x: Array,
+        lengths: list[int],
+        state: MachineState,
+        noise: Noise,
+        input_gradient: bool = False,
+        whole: bool = False,
+    ) -> Run | Segments:
+        needed = 0 if whole else self._bytes(lengths, state, noise, input_gradient)
         if needed <= self.memory_limit:
-            return self.stretch(flat, x, ends, state, noise, input_gradient)
-        span = max(1, int(max(ends) * self.memory_limit / needed))
-        return Segments(self, flat, x, ends, state, noise, input_gradient, span)
+            return self.stretch(weights, x, lengths, state, noise, input_gradient, whole)
+        span = max(1, int(max(lengths) * self.memory_limit / needed))
+        return Segments(self, weights, x, lengths, state, noise, input_gradient, span)
+
+    def learn(
+        self,
+        flat: Array,
+        x: Array,
+        lengths: Sequence[int],
+        state: MachineState,
+        noise: Noise,
+        loss: Callable[[Array, Array | None], tuple[float, Array]],
+        gradient: Array,
+    ) -> tuple[float, dict[str, Array]]:
+        """Forward, loss and backward one chunk of the batch after another: what a chunk leaves for its way back is
+        still near when it is needed, however large the batch.
+
+        `loss(outputs, samples)` gives what these samples (None: all) add to the loss, and its gradient. The gradient of
+        the parameters is added to `gradient`; returns the loss, and the gradient of the learned initial state.
+        """
+        weights, ends = Packed(flat, self.pack(flat)), list(lengths)
+
+        def part(plan: Plan) -> tuple[float, dict[str, Array], Run | Segments]:
+            if plan.whole:
+                run = self._run(weights, x, ends, state, noise)
+                value, d_outputs = loss(run.outputs(), None)
+            else:
+                own, steps = plan.samples, len(plan.counts)
+                cut = Noise(*(None if drawn is None else drawn[:steps].take(own, 1) for drawn in noise))
+                begin = nested.apply(lambda leaf: leaf[own], state)
+                run = self._run(weights, x[:steps].take(own, 1), [ends[b] for b in own], begin, cut)
+                value, d_outputs = loss(run.outputs(), own)
+            run.back(d_outputs, None)
+            start = run.start_gradient()
+            run.release()
+            return value, start, run
+
+        total, starts = 0.0, dict[str, Array]()
+        for value, start, run in self.each(part, plans(tuple(ends), self.chunk)):
+            total += value
+            run.collect(gradient)
+            starts = {name: starts[name] + d if starts else d for name, d in start.items()}
+        return total, starts
 
     def _bytes(self, lengths: list[int], state: MachineState, noise: Noise, input_gradient: bool) -> int:
         """What the buffers of a pass come to, by asking for them without getting them."""
         slots, optional = state.memory.memory.shape[1], (noise.cell is None, noise.programs is None, input_gradient)
-        key = (sum(lengths), len(lengths), slots, optional)
+        key = (sum(lengths), len(lengths), max(lengths), slots, optional, False)
         if key not in self._sizes:
             tally = Tally()
             self._buffers(tally, *key)
@@ -221,40 +292,53 @@ class Engine:
 
     def stretch(
         self,
-        flat: Array,
+        weights: Packed,
         x: Array,
         lengths: list[int],
         state: MachineState,
         noise: Noise,
         input_gradient: bool,
+        whole: bool = False,
     ) -> Run:
         """The forward pass, all of it kept."""
         with announced(self.name):
-            packed = self.pack(flat)
-            chunks = [self._chunk(plan, state, noise, input_gradient) for plan in plans(tuple(lengths))]
-            self.each(lambda chunk: self._forward(chunk, x, state, noise), chunks)
-        return Run(self, flat, packed, chunks, x.shape[0], x.shape[1])
+            chunks = [self._chunk(plan, state, noise, input_gradient, whole) for plan in plans(tuple(lengths), self.chunk)]
+            list(self.each(lambda chunk: self._forward(chunk, x, state, noise), chunks))
+        return Run(self, weights, chunks, x.shape[0], x.shape[1])
 
-    def each(self, function: Callable[[Chunk], None], chunks: list[Chunk]) -> None:
-        """Work on all chunks, on several threads if there are; kernels don't hold Python's lock."""
-        if self.threads == 1 or len(chunks) == 1:
-            for chunk in chunks:
-                function(chunk)
-        else:
-            list(_pool(self.threads).map(function, chunks))
+    def each(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+        """Work on all of them, on several threads if there are; kernels don't hold Python's lock."""
+        if self.threads == 1 or len(items) == 1:
+            return map(function, items)
+        return _pool(self.threads).map(function, items)
 
-    def _chunk(self, plan: Plan, state: MachineState, noise: Noise, input_gradient: bool) -> Chunk:
+    def gradients(self) -> layout.Weights:
+        """Buffers for gradients, to be given back to `spare`."""
         try:  # not a look first: another thread may take the last one in between
+            return self.spare.pop()
+        except IndexError:
+            return layout.weights(self.arguments.sizes)
+
+    def _chunk(self, plan: Plan, state: MachineState, noise: Noise, input_gradient: bool, whole: bool) -> Chunk:
+        try:
             buffers = self._free.pop()
         except IndexError:
             buffers = Buffers()
         optional = (noise.cell is None, noise.programs is None, input_gradient)
-        key = (plan.rows, len(plan.samples), state.memory.memory.shape[1], optional)
+        slots = state.memory.memory.shape[1]
+        key = (plan.rows, len(plan.samples), len(plan.counts), slots, optional, whole)
         work, memory = buffers.remembered(key, lambda: self._buffers(buffers, *key))
         return Chunk(plan, work, memory, buffers)
 
     def _buffers(
-        self, buffers: Buffers, rows: int, batch: int, slots: int, optional: tuple[bool, bool, bool]
+        self,
+        buffers: Buffers,
+        rows: int,
+        batch: int,
+        steps: int,
+        slots: int,
+        optional: tuple[bool, bool, bool],
+        whole: bool,
     ) -> tuple[recurrence.Work, Any]:
         """The work of a chunk and of its tape; `optional` says: no cell noise, no Gumbel noise, input gradient."""
         s, take = self.arguments.sizes, buffers.take
@@ -295,7 +379,7 @@ class Engine:
             d_interface=take("d_interface", batch * s.interface),
             d_mix=take("d_mix", s.programs),
         )
-        return work, self.tape.work(buffers, batch, rows, slots)
+        return work, self.tape.work(buffers, batch, steps, rows, slots, whole)
 
     def _forward(self, chunk: Chunk, x: Array, state: MachineState, noise: Noise) -> None:
         a, plan, work = self.arguments, chunk.plan, chunk.work
@@ -326,12 +410,18 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 class Run:
     """A forward pass that was made: its outputs and final state, its trace, and the way back."""
 
-    def __init__(self, engine: Engine, flat: Array, packed: int, chunks: list[Chunk], steps: int, batch: int) -> None:
-        self.engine, self.flat, self.packed = engine, flat, packed
+    def __init__(self, engine: Engine, weights: Packed, chunks: list[Chunk], steps: int, batch: int) -> None:
+        self.engine, self.weights = engine, weights
         self.chunks, self.steps, self.batch = chunks, steps, batch
+        self.found: list[layout.Weights] = []
+
+    def release(self) -> None:
+        """Let others have the buffers; but for `collect`, it is over then."""
+        self.engine._free.extend(chunk.buffers for chunk in self.chunks)
+        self.chunks = []
 
     def __del__(self) -> None:
-        self.engine._free.extend(chunk.buffers for chunk in self.chunks)
+        self.release()
 
     def _gather(self, rows: Callable[[Chunk], Array]) -> Array:
         """Something of every row of all chunks as (T, B, …), zero where a sequence has ended."""
@@ -357,7 +447,7 @@ class Run:
             if s.lstm:
                 cells = rows_of(chunk.work.cells, batch + chunk.plan.rows, n_p)
                 controller = LSTMState(rows[:, : s.size], cells[batch + last, : s.size])
-            memory = self.engine.tape.final(chunk.memory, last)
+            memory = self.engine.tape.final(chunk.memory, last, chunk.plan.lengths)
             parts.append(MachineState(controller, memory, rows[:, n_p : n_p + s.reads]))
         return self._merge(parts)
 
@@ -371,18 +461,21 @@ class Run:
 
         Afterwards `initial_gradient` and `input_gradient` have those of the initial state and of the input.
         """
-        engine = self.engine
-        if engine._packed != self.packed:
-            self.packed = engine.pack(self.flat)
-        found: dict[int, layout.Weights] = {}
+        self.back(d_outputs, d_final)
+        self.collect(gradient)
 
-        def back(chunk: Chunk) -> None:
-            found[id(chunk)] = self._backward(chunk, d_outputs, d_final)
+    def back(self, d_outputs: Array, d_final: MachineState | None) -> None:
+        """`backward`, but for handing the gradient of the parameters over."""
+        self.weights = self.engine.repacked(self.weights)
+        self.found = list(self.engine.each(lambda chunk: self._backward(chunk, d_outputs, d_final), self.chunks))
 
-        engine.each(back, self.chunks)
-        a = engine.arguments
-        for chunk in self.chunks:
-            layout.unpack(found[id(chunk)], engine.weights, a.where, a.table, a.sizes, gradient)
+    def collect(self, gradient: Array) -> None:
+        """Add what `back` found of the parameters' gradient to `gradient`."""
+        a = self.engine.arguments
+        for g in self.found:
+            layout.unpack(g, self.engine.weights, a.where, a.table, a.sizes, gradient)
+        self.engine.spare += self.found
+        self.found = []
 
     def _backward(self, chunk: Chunk, d_outputs: Array, d_final: MachineState | None) -> layout.Weights:
         engine, a, plan, work = self.engine, self.engine.arguments, chunk.plan, chunk.work
@@ -398,7 +491,7 @@ class Run:
             d_state[:, n_p : n_p + s.reads] = d_final.read[plan.samples]
             d_memory = plan.pick(d_final.memory)
         engine.tape.load_gradient(chunk.memory, d_memory)
-        g = chunk.buffers.gradients(s)
+        g = engine.gradients()
         recurrence.backward(s, a.scales, a.table, engine.weights, g, work, chunk.memory, plan.first, plan.counts)
         return g
 
@@ -431,6 +524,13 @@ class Run:
         s = self.engine.arguments.sizes
         return self._gather(lambda chunk: rows_of(chunk.work.d_inputs, chunk.plan.rows, s.inputs_p)[:, : s.inputs])
 
+    def _trace(self, chunk: Chunk) -> tuple[Array, Array, Array]:
+        plan = chunk.plan
+        place: tuple[Array, Array, Array] = self.engine.tape.trace(
+            chunk.memory, plan.steps, np.arange(plan.rows) - plan.first[plan.steps]
+        )
+        return place
+
     def trace(self, with_memory: bool) -> Trace:
         """What happened, as arrays (T, B, …)."""
         s, table = self.engine.arguments.sizes, self.engine.arguments.table
@@ -439,7 +539,7 @@ class Run:
         heads, stride = s.heads, padded(s.programs)
         mix = self._gather(lambda chunk: rows_of(chunk.work.mix, chunk.plan.rows, heads * stride))
         mix = mix.reshape(*mix.shape[:2], heads, stride)[..., : s.programs]
-        tapes = [self.engine.tape.trace(chunk.memory, chunk.plan.rows) for chunk in self.chunks]
+        tapes = [self._trace(chunk) for chunk in self.chunks]
         parts = [iter([tape[k] for tape in tapes]) for k in range(3)]
         read, write = (self._gather(lambda _, part=part: next(part)) for part in parts[:2])  # type: ignore[misc]
         memory = self._gather(lambda _: next(parts[2])) if with_memory else None

@@ -14,6 +14,7 @@ from nsm.fused.optimiser import squares
 from nsm.machine import Machine, MachineState, Noise
 from nsm.programs import annealing
 from nsm.tasks import Batch, Task
+from nsm.tasks.arrays import Floats, Ints
 from nsm.training.config import RunConfig
 from nsm.training.optimiser import Optimiser, flatten
 
@@ -131,14 +132,23 @@ class FusedLearner(Learner):
         self._states: dict[tuple[int, int | None], MachineState] = {}
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
-        state = self._initial_state(batch.mask.shape[1], slots)
-        run = self.engine.run(self._weights, batch.inputs, batch.lengths.tolist(), state, noise)
-        loss, d_outputs = task.loss_and_gradient(run.outputs(), batch)
-        run.backward(d_outputs, None, self._gradient)
-        for name, d_start in run.start_gradient().items():
+        state, counted = self._initial_state(batch.mask.shape[1], slots), int(np.count_nonzero(batch.mask))
+
+        def loss(outputs: Floats, samples: Ints | None) -> tuple[float, Floats]:
+            """A mean over counted steps: the mean over those of some sequences, times the share they have of all."""
+            if samples is None:
+                return task.loss_and_gradient(outputs, batch)
+            part = batch.part(samples)
+            mean, d_outputs = task.loss_and_gradient(outputs, part)
+            share = int(np.count_nonzero(part.mask)) / max(counted, 1)
+            return mean * share, d_outputs * np.float32(share)
+
+        ends = batch.lengths.tolist()
+        total, starts = self.engine.learn(self._weights, batch.inputs, ends, state, noise, loss, self._gradient)
+        for name, d_start in starts.items():
             if name in self._starts:
                 self._starts[name].grad += torch.from_numpy(d_start)
-        return loss
+        return total
 
     def _initial_state(self, batch: int, slots: int | None) -> MachineState:
         """As the machine's, in arrays that are kept: only the learned part changes from step to step."""
