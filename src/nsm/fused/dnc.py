@@ -11,14 +11,13 @@ from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, softplus
 from nsm.fused.lanes import choose_smaller, fma, load, splat, spread, store, total
-from nsm.fused.layout import XI, Array, padded
+from nsm.fused.layout import XI, Array, padded, place_lines, place_tapes
 from nsm.fused.tape import (
     content,
     content_back,
     final_tapes,
     gather,
     norms,
-    place,
     read_back,
     tapes,
     traced_tapes,
@@ -382,11 +381,11 @@ class DNCTape:
 
     def _place(self, arrays: tuple[Array, ...], work: DNCWork, state: DNCState) -> None:
         memory, usage, address = arrays
-        place(versions(memory, work.width, work)[: work.batch], state.memory.transpose(0, 2, 1))
-        place(versions(usage, 1, work)[: work.batch], state.usage[:, None])
-        lines = versions(address, work.reads + 1, work)[: work.batch]
-        place(lines[:, :-1], state.read_addresses)
-        place(lines[:, -1:], state.write_address)
+        place_tapes(state.memory, work.slots_p, memory)
+        place_lines(state.usage.reshape(work.batch, 1, -1), np.arange(1), 1, work.slots_p, usage)
+        reads = work.reads
+        place_lines(state.read_addresses, np.arange(reads), reads + 1, work.slots_p, address)
+        place_lines(state.write_address, np.array([reads]), reads + 1, work.slots_p, address)
 
     def _rest(self, usage: Array, address: Array, work: DNCWork, which: Any) -> tuple[Array, ...]:
         """All of a state but the tape."""

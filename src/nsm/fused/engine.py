@@ -13,7 +13,7 @@ from nsm import nested
 from nsm.controllers import LSTMState, NoState
 from nsm.fused import layout, programs, recurrence
 from nsm.fused.buffers import Buffers, Tally
-from nsm.fused.cache import announced
+from nsm.fused.cache import once
 from nsm.fused.dnc import DNCTape
 from nsm.fused.layout import ATTENTION, HEAD_FIELDS, Array, Scales, Sizes, padded
 from nsm.fused.lrua import LRUATape
@@ -24,6 +24,8 @@ from nsm.memories import DNCMemory, LRUAMemory, NTMMemory
 from nsm.programs import StoredProgramLinear
 
 EMPTY = np.zeros(0, np.float32)
+NOTHING = np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32)
+"""What a controller without state has of it."""
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -88,7 +90,7 @@ def _positions(machine: Machine) -> Array:
     names = [
         *(f"controller.{name}" for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")),
         *("controller.gate_norms.0.weight", "controller.cell_norm.weight", "controller.cell_norm.bias"),
-        *("output.weight", "output.bias"),
+        *("output.weight", "output.bias", "controller.initial.hidden", "controller.initial.cell"),
     ]
     for h, network in enumerate(machine.interfaces):
         stored = isinstance(network, StoredProgramLinear)
@@ -184,7 +186,6 @@ class Engine:
         self.arguments = describe(machine)
         self.weights = layout.weights(self.arguments.sizes)
         self.tape = TAPES[type(machine.memory)](machine.memory)
-        self.name = type(machine.memory).__name__
         self.size = sum(parameter.numel() for parameter in machine.parameters())
         self.threads = 1
         self.chunk = chunk_size(self.arguments.sizes)
@@ -196,6 +197,15 @@ class Engine:
         self._free: list[Buffers] = []
         self._packed = 0
         self._sizes: dict[tuple[Any, ...], int] = {}
+        once(type(machine.memory).__name__, lambda: self._use(machine))
+
+    def _use(self, machine: Machine) -> None:
+        """One step there and back, for its own sake."""
+        initial = machine.initial_state(1)
+        state = nested.apply(lambda tensor: np.ascontiguousarray(tensor.detach().float().numpy()), initial)
+        flat, x = np.zeros(self.size, np.float32), np.zeros((1, 1, self.arguments.sizes.inputs), np.float32)
+        run = self.run(flat, x, [1], state, Noise(), input_gradient=True)
+        run.backward(run.outputs(), state, flat)
 
     def pack(self, flat: Array) -> int:
         """Take over the weights; returns a number by which to tell later whether they are still these."""
@@ -249,16 +259,16 @@ class Engine:
         noise: Noise,
         loss: Callable[[Array, Array | None], tuple[float, Array]],
         gradient: Array,
-    ) -> tuple[float, dict[str, Array]]:
+    ) -> float:
         """Forward, loss and backward one chunk of the batch after another: what a chunk leaves for its way back is
         still near when it is needed, however large the batch.
 
         `loss(outputs, samples)` gives what these samples (None: all) add to the loss, and its gradient. The gradient of
-        the parameters is added to `gradient`; returns the loss, and the gradient of the learned initial state.
+        the parameters, the learned initial state's among them, is added to `gradient`; returns the loss.
         """
         weights, ends = Packed(flat, self.pack(flat)), list(lengths)
 
-        def part(plan: Plan) -> tuple[float, dict[str, Array], Run | Segments]:
+        def part(plan: Plan) -> tuple[float, Run | Segments]:
             if plan.whole:
                 run = self._run(weights, x, ends, state, noise)
                 value, d_outputs = loss(run.outputs(), None)
@@ -269,16 +279,14 @@ class Engine:
                 run = self._run(weights, x[:steps].take(own, 1), [ends[b] for b in own], begin, cut)
                 value, d_outputs = loss(run.outputs(), own)
             run.back(d_outputs, None)
-            start = run.start_gradient()
             run.release()
-            return value, start, run
+            return value, run
 
-        total, starts = 0.0, dict[str, Array]()
-        for value, start, run in self.each(part, plans(tuple(ends), self.chunk)):
+        total = 0.0
+        for value, run in self.each(part, plans(tuple(ends), self.chunk)):
             total += value
-            run.collect(gradient)
-            starts = {name: starts[name] + d if starts else d for name, d in start.items()}
-        return total, starts
+            run.collect(gradient, start=True)
+        return total
 
     def _bytes(self, lengths: list[int], state: MachineState, noise: Noise, input_gradient: bool) -> int:
         """What the buffers of a pass come to, by asking for them without getting them."""
@@ -301,16 +309,41 @@ class Engine:
         whole: bool = False,
     ) -> Run:
         """The forward pass, all of it kept."""
-        with announced(self.name):
-            chunks = [self._chunk(plan, state, noise, input_gradient, whole) for plan in plans(tuple(lengths), self.chunk)]
-            list(self.each(lambda chunk: self._forward(chunk, x, state, noise), chunks))
+        parts = plans(tuple(lengths), self.chunk)
+        chunks = [self._chunk(plan, state, noise, input_gradient, whole) for plan in parts]
+        list(self.each(lambda chunk: self._forward(chunk, x, state, noise), chunks))
         return Run(self, weights, chunks, x.shape[0], x.shape[1])
 
     def each(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-        """Work on all of them, on several threads if there are; kernels don't hold Python's lock."""
-        if self.threads == 1 or len(items) == 1:
-            return map(function, items)
-        return _pool(self.threads).map(function, items)
+        """Work on all of them and yield the results in order; kernels don't hold Python's lock.
+
+        The calling thread does its part: it has the weights in its cache already, and need not be woken.
+        """
+        helpers = min(self.threads, len(items)) - 1
+        if helpers < 1:
+            yield from map(function, items)
+            return
+        found: dict[int, U] = {}
+        open_, given = iter(range(len(items))), 0
+
+        def help_out() -> None:
+            for i in open_:
+                found[i] = function(items[i])
+
+        futures = [_pool(helpers).submit(help_out) for _ in range(helpers)]
+        try:
+            for i in open_:
+                found[i] = function(items[i])
+                while given in found:
+                    yield found.pop(given)
+                    given += 1
+        finally:
+            for _ in open_:  # nothing more to begin after an exception
+                pass
+            for future in futures:
+                future.result()
+        for i in range(given, len(items)):
+            yield found.pop(i)
 
     def gradients(self) -> layout.Weights:
         """Buffers for gradients, to be given back to `spare`."""
@@ -383,21 +416,15 @@ class Engine:
 
     def _forward(self, chunk: Chunk, x: Array, state: MachineState, noise: Noise) -> None:
         a, plan, work = self.arguments, chunk.plan, chunk.work
-        s, n, n_p, batch = a.sizes, a.sizes.size, a.sizes.size_p, len(plan.samples)
+        s = a.sizes
         layout.gather_rows(x, plan.steps, plan.owners, work.inputs, s.inputs_p)
         if noise.cell is not None:
-            layout.gather_rows(noise.cell, plan.steps, plan.owners, work.noise, n_p)
+            layout.gather_rows(noise.cell, plan.steps, plan.owners, work.noise, s.size_p)
         if noise.programs is not None:
             flattened = noise.programs.reshape(*noise.programs.shape[:2], -1)
             layout.gather_rows(flattened, plan.steps, plan.owners, work.gumbel, s.heads * s.programs)
-        before = rows_of(work.before, batch, s.row)
-        before[:] = 0
-        if s.lstm:
-            before[:, :n] = state.controller.hidden[plan.samples]
-            cells = rows_of(work.cells, batch, n_p)
-            cells[:, :n] = state.controller.cell[plan.samples]
-            cells[:, n:] = 0
-        before[:, n_p : n_p + s.reads] = state.read[plan.samples]
+        begin = plan.pick(state.controller) if s.lstm else NOTHING
+        layout.place_states(s, *begin, state.read if plan.whole else state.read[plan.samples], work.before, work.cells)
         self.tape.load(chunk.memory, plan.pick(state.memory))
         recurrence.forward(s, a.scales, a.table, self.weights, work, chunk.memory, plan.first, plan.counts)
 
@@ -434,7 +461,10 @@ class Run:
     def outputs(self) -> Array:
         """(T, B, O)"""
         s = self.engine.arguments.sizes
-        return self._gather(lambda chunk: rows_of(chunk.work.outputs, chunk.plan.rows, s.outputs_p)[:, : s.outputs])
+        out = np.zeros((self.steps, self.batch, s.outputs), np.float32)
+        for chunk in self.chunks:
+            layout.scatter_rows(chunk.work.outputs, s.outputs_p, chunk.plan.steps, chunk.plan.owners, out)
+        return out
 
     def final(self) -> MachineState:
         """Each sample's state at its own end."""
@@ -469,43 +499,33 @@ class Run:
         self.weights = self.engine.repacked(self.weights)
         self.found = list(self.engine.each(lambda chunk: self._backward(chunk, d_outputs, d_final), self.chunks))
 
-    def collect(self, gradient: Array) -> None:
-        """Add what `back` found of the parameters' gradient to `gradient`."""
+    def collect(self, gradient: Array, start: bool = False) -> None:
+        """Add what `back` found of the parameters' gradient to `gradient`.
+
+        That of the learned `start` is among it only if asked for: else it is the initial state's, and reaches the
+        parameters through that.
+        """
         a = self.engine.arguments
         for g in self.found:
-            layout.unpack(g, self.engine.weights, a.where, a.table, a.sizes, gradient)
+            layout.unpack(g, self.engine.weights, a.where, a.table, a.sizes, start, gradient)
         self.engine.spare += self.found
         self.found = []
 
     def _backward(self, chunk: Chunk, d_outputs: Array, d_final: MachineState | None) -> layout.Weights:
         engine, a, plan, work = self.engine, self.engine.arguments, chunk.plan, chunk.work
-        s, n, n_p, batch = a.sizes, a.sizes.size, a.sizes.size_p, len(plan.samples)
+        s, batch = a.sizes, len(plan.samples)
         layout.gather_rows(d_outputs, plan.steps, plan.owners, work.d_outputs, s.outputs_p)
-        d_state, d_cell = rows_of(work.d_state, batch, s.row), rows_of(work.d_cell, batch, n_p)
-        d_state[:], d_cell[:] = 0, 0
-        d_memory = None
-        if d_final is not None:
-            if s.lstm:
-                d_state[:, :n] = d_final.controller.hidden[plan.samples]
-                d_cell[:, :n] = d_final.controller.cell[plan.samples]
-            d_state[:, n_p : n_p + s.reads] = d_final.read[plan.samples]
-            d_memory = plan.pick(d_final.memory)
-        engine.tape.load_gradient(chunk.memory, d_memory)
+        if d_final is None:
+            work.d_state[: batch * s.row] = 0
+            work.d_cell[: batch * s.size_p] = 0
+            engine.tape.load_gradient(chunk.memory, None)
+        else:
+            end = plan.pick(d_final.controller) if s.lstm else NOTHING
+            layout.place_states(s, *end, d_final.read[plan.samples], work.d_state, work.d_cell)
+            engine.tape.load_gradient(chunk.memory, plan.pick(d_final.memory))
         g = engine.gradients()
         recurrence.backward(s, a.scales, a.table, engine.weights, g, work, chunk.memory, plan.first, plan.counts)
         return g
-
-    def start_gradient(self) -> dict[str, Array]:
-        """After `backward`: the gradient of the controller's learned initial state, summed over the samples."""
-        s = self.engine.arguments.sizes
-        if not s.lstm:
-            return {}
-        sums = np.zeros((2, s.size), np.float32)
-        for chunk in self.chunks:
-            batch = len(chunk.plan.samples)
-            sums[0] += rows_of(chunk.work.d_state, batch, s.row)[:, : s.size].sum(0)
-            sums[1] += rows_of(chunk.work.d_cell, batch, s.size_p)[:, : s.size].sum(0)
-        return {"hidden": sums[0], "cell": sums[1]}
 
     def initial_gradient(self) -> MachineState:
         """After `backward`: the gradient of the initial state."""

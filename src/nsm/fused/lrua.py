@@ -11,13 +11,12 @@ from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid
 from nsm.fused.lanes import fma, load, splat, spread, store, total
-from nsm.fused.layout import LENGTH_P, XI, Array, padded
+from nsm.fused.layout import LENGTH_P, XI, Array, padded, place_lines, place_tapes
 from nsm.fused.tape import (
     content,
     final_tapes,
     gather,
     norms,
-    place,
     read_back,
     tapes,
     traced_tapes,
@@ -297,9 +296,9 @@ class LRUATape:
 
     def _place(self, arrays: tuple[Array, ...], work: LRUAWork, state: LRUAState) -> None:
         memory, usage, address = arrays
-        place(versions(memory, work.width, work)[: work.batch], state.memory.transpose(0, 2, 1))
-        place(versions(usage, 1, work)[: work.batch], state.usage[:, None])
-        place(versions(address, work.reads, work)[: work.batch], state.read_addresses)
+        place_tapes(state.memory, work.slots_p, memory)
+        place_lines(state.usage.reshape(work.batch, 1, -1), np.arange(1), 1, work.slots_p, usage)
+        place_lines(state.read_addresses, np.arange(work.reads), work.reads, work.slots_p, address)
 
     def _lines(self, usage: Array, address: Array, work: LRUAWork, which: Any) -> tuple[Array, Array]:
         return (

@@ -15,8 +15,8 @@ from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp, log, sigmoid, softplus
 from nsm.fused.lanes import fma, load, splat, spread, store, total
-from nsm.fused.layout import XI, Array, padded
-from nsm.fused.tape import final_tapes, norms, place, softmax, tapes, traced_tapes, version
+from nsm.fused.layout import XI, Array, padded, place_lines, place_tapes
+from nsm.fused.tape import final_tapes, norms, softmax, tapes, traced_tapes, version
 from nsm.memories.ntm import TINY, NTMMemory, NTMState
 from nsm.similarity import EPSILON
 
@@ -333,7 +333,7 @@ class NTMTape:
             rows.append((kind, counts[kind], counts[WRITE]))
             counts[kind] += 1
         self.heads = np.array(rows, np.int64)
-        self.order = [[h for h, row in enumerate(rows) if row[0] == kind] for kind in (READ, WRITE)]
+        self.order = [np.flatnonzero(self.heads[:, 0] == kind) for kind in (READ, WRITE)]
 
     def work(self, buffers: Buffers, batch: int, steps: int, rows: int, slots: int, whole: bool) -> NTMWork:
         n_p, m, heads = padded(slots), self.config.width, len(self.heads)
@@ -368,11 +368,12 @@ class NTMTape:
 
     def load(self, work: NTMWork, state: NTMState) -> None:
         """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
-        b, n, n_p = work.batch, work.slots, work.slots_p
-        place(work.memory[: b * work.width * n_p].reshape(b, work.width, n_p), state.memory.transpose(0, 2, 1))
-        self._addresses(work.address, work)[:, :, n:] = 0
-        for indices, addresses in zip(self.order, (state.read_addresses, state.write_addresses), strict=True):
-            self._addresses(work.address, work)[:, indices, :n] = addresses
+        self._place(work.memory, work.address, work, state)
+
+    def _place(self, memory: Array, address: Array, work: NTMWork, state: NTMState) -> None:
+        place_tapes(state.memory, work.slots_p, memory)
+        for lines, addresses in zip(self.order, (state.read_addresses, state.write_addresses), strict=True):
+            place_lines(addresses, lines, len(self.heads), work.slots_p, address)
 
     def _addresses(self, array: Array, work: NTMWork) -> Array:
         heads = len(self.heads)
@@ -389,15 +390,11 @@ class NTMTape:
 
     def load_gradient(self, work: NTMWork, d_final: NTMState | None) -> None:
         """The gradient of the final state, where the backward pass begins."""
-        size = work.batch * work.width * work.slots_p
-        work.d_memory[:size] = 0
-        self._addresses(work.d_address, work)[:] = 0
         if d_final is not None:
-            n = work.slots
-            tapes = work.d_memory[:size].reshape(work.batch, work.width, work.slots_p)
-            tapes[:, :, :n] = d_final.memory.transpose(0, 2, 1)
-            for indices, d in zip(self.order, (d_final.read_addresses, d_final.write_addresses), strict=True):
-                self._addresses(work.d_address, work)[:, indices, :n] = d
+            self._place(work.d_memory, work.d_address, work, d_final)
+            return
+        work.d_memory[: work.batch * work.width * work.slots_p] = 0
+        self._addresses(work.d_address, work)[:] = 0
 
     def gradient(self, work: NTMWork) -> NTMState:
         """The gradient of the initial state, where the backward pass ended."""

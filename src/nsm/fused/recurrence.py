@@ -203,6 +203,9 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
             )  # fmt: skip
         programs.backward(sizes, scales, table, w, g, work, first[t], count[t])
         controller.backward(sizes, w, g, work, first[t], count[t], previous, batch)
+    for b in range(batch):
+        add_into(work.d_state, b * d, g.start, 0, n_p)
+        add_into(work.d_cell, b * n_p, g.start, n_p, n_p)
     controller.gradients(sizes, g, work, rows)
     programs.gradients(sizes, g, work, rows)
     accumulate(work.d_outputs, 0, o_p, work.after, 0, d, g.out_back, 0, d, rows, sizes.outputs, d)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nsm import nested
-from nsm.fused.layout import Array
+from nsm.fused.layout import CELL, HIDDEN, Array
 from nsm.machine import MachineState, Noise
 
 if TYPE_CHECKING:
@@ -100,18 +100,18 @@ class Segments:
             if self.wants_input:
                 self._d_inputs[stretch.start : stretch.stop, samples] = run.input_gradient()
 
-    def collect(self, gradient: Array) -> None:
+    def collect(self, gradient: Array, start: bool = False) -> None:
         gradient[: self.engine.size] += self._gradient
+        for name, first in (("hidden", HIDDEN), ("cell", CELL)):
+            if start and (at := self.engine.arguments.where[first]) >= 0:
+                d_start = getattr(self._d_state.controller, name).sum(0)
+                gradient[at : at + d_start.size] += d_start
 
     def release(self) -> None:
         """Each stretch has let go of its buffers already."""
 
     def initial_gradient(self) -> MachineState:
         return self._d_state
-
-    def start_gradient(self) -> dict[str, Array]:
-        controller = self._d_state.controller
-        return {name: getattr(controller, name).sum(0) for name in controller._fields}
 
     def input_gradient(self) -> Array:
         return self._d_inputs

@@ -300,10 +300,3 @@ def traced_tapes(work: Any, steps: Array, samples: Array) -> Array:
     """(rows, N, M) of a pass that kept the tape after every step."""
     which = (steps + 1) * work.batch + samples
     return versions(work.memory, work.width, work)[which, :, : work.slots].transpose(0, 2, 1)
-
-
-def place(target: Array, values: Array) -> None:
-    """Values (…, N) into padded lines, zeros into the padding."""
-    slots = values.shape[-1]
-    target[..., :slots] = values
-    target[..., slots:] = 0

@@ -42,7 +42,7 @@ class Learner(ABC):
         if penalty is not None and penalty.requires_grad:  # without keys, in a MANN say, it is a constant 0
             penalty.backward()
         # Before the update: weights stay what they were when all was well.
-        if not np.isfinite(loss):
+        if not math.isfinite(loss):
             raise Diverged(f"the loss became {loss} at iteration {step + 1}; the first bad tensor is {self._bad()}")
         if not _finite(self.gradient):
             raise Diverged(f"a gradient is not finite at iteration {step + 1}; the first bad tensor is {self._bad()}")
@@ -144,11 +144,7 @@ class FusedLearner(Learner):
             return mean * share, d_outputs * np.float32(share)
 
         ends = batch.lengths.tolist()
-        total, starts = self.engine.learn(self._weights, batch.inputs, ends, state, noise, loss, self._gradient)
-        for name, d_start in starts.items():
-            if name in self._starts:
-                self._starts[name].grad += torch.from_numpy(d_start)
-        return total
+        return self.engine.learn(self._weights, batch.inputs, ends, state, noise, loss, self._gradient)
 
     def _initial_state(self, batch: int, slots: int | None) -> MachineState:
         """As the machine's, in arrays that are kept: only the learned part changes from step to step."""
