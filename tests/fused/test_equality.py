@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import nsm
 from fused.compare import Case, assert_equal
+from nsm.fused import tape
 
 ATTENTION = ("key-value", "direct", "uniform", "gumbel")
 
@@ -82,6 +83,15 @@ def test_batches_of_several_chunks(memory, batch):
 def test_long_sequences_in_stretches(memory):
     machine = build(MEMORIES[memory], nsm.Programs(2))
     assert_equal(Case(machine, 11, 3, lengths=[11, 4, 8], cell_noise=0.1), memory_limit=40_000)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("steps", [1, 3, 4, 9, 11])
+def test_tapes_kept_every_few_steps_only(memory, steps, monkeypatch):
+    """Those between are written once more on the way back, whether or not the last stretch is a whole one."""
+    monkeypatch.setattr(tape, "NEAR", 0)
+    machine = build(MEMORIES[memory], nsm.Programs(2))
+    assert_equal(Case(machine, steps, 3, lengths=[1 + steps // 2, 1, steps]))
 
 
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 40])

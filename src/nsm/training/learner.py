@@ -15,6 +15,7 @@ from nsm.fused.optimiser import squares
 from nsm.machine import Machine, MachineState, Noise
 from nsm.programs import annealing
 from nsm.tasks import Batch, Task
+from nsm.tasks.arrays import Floats, Ints
 from nsm.training.config import RunConfig
 from nsm.training.distribution import ALONE, Distribution
 from nsm.training.optimiser import Optimiser, flatten
@@ -51,7 +52,7 @@ class Learner(ABC):
         if penalty is not None and penalty.requires_grad:  # without keys, in a MANN say, it is a constant 0
             penalty.backward()
         # Before the update: weights stay what they were when all was well.
-        if not np.isfinite(loss):
+        if not math.isfinite(loss):
             raise Diverged(f"the loss became {loss} at iteration {step + 1}; the first bad tensor is {self._bad()}")
         if not _finite(self.gradient):
             raise Diverged(f"a gradient is not finite at iteration {step + 1}; the first bad tensor is {self._bad()}")
@@ -159,17 +160,33 @@ class FusedLearner(Learner):
         self._states: dict[tuple[int, int | None], MachineState] = {}
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
-        state = self._initial_state(batch.mask.shape[1], slots)
+        state, counted = self._initial_state(batch.mask.shape[1], slots), int(np.count_nonzero(batch.mask))
+        ends = batch.lengths.tolist()
+        if self.config.persistent:
+            return self._persistent_gradients(task, batch, ends, state, noise)
+
+        def loss(outputs: Floats, samples: Ints | None) -> tuple[float, Floats]:
+            """A mean over counted steps: the mean over those of some sequences, times the share they have of all."""
+            if samples is None:
+                return task.loss_and_gradient(outputs, batch)
+            part = batch.part(samples)
+            mean, d_outputs = task.loss_and_gradient(outputs, part)
+            share = int(np.count_nonzero(part.mask)) / max(counted, 1)
+            return mean * share, d_outputs * np.float32(share)
+
+        return self.engine.learn(self._weights, batch.inputs, ends, state, noise, loss, self._gradient)
+
+    def _persistent_gradients(
+        self, task: Task, batch: Batch, ends: list[int], state: MachineState, noise: Noise
+    ) -> float:
+        """As `_gradients`, with the whole batch at once: its final memory is where the next one begins."""
         if self.kept is not None:
             state = state._replace(memory=nested.apply(torch.Tensor.numpy, self.kept))
-        run = self.engine.run(self._weights, batch.inputs, batch.lengths.tolist(), state, noise)
+        run = self.engine.run(self._weights, batch.inputs, ends, state, noise)
         loss, d_outputs = task.loss_and_gradient(run.outputs(), batch)
-        if self.config.persistent:
-            self.kept = nested.apply(torch.from_numpy, run.final().memory)
-        run.backward(d_outputs, None, self._gradient)
-        for name, d_start in run.start_gradient().items():
-            if name in self._starts:
-                self._starts[name].grad += torch.from_numpy(d_start)
+        self.kept = nested.apply(torch.from_numpy, run.final().memory)
+        run.back(d_outputs, None)
+        run.collect(self._gradient, start=True)
         return loss
 
     def _initial_state(self, batch: int, slots: int | None) -> MachineState:
