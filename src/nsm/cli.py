@@ -10,6 +10,7 @@ import tyro
 from nsm import commands
 from nsm.checks import UserError
 from nsm.experiments.campaign import RunsFailed
+from nsm.training.distribution import RankLost, place
 from nsm.training.learner import Diverged
 from nsm.training.signals import Interrupted
 
@@ -20,11 +21,13 @@ Command = (
     Annotated[commands.Demo, tyro.conf.subcommand("demo")]
     | Annotated[commands.Train, tyro.conf.subcommand("train")]
     | Annotated[commands.Eval, tyro.conf.subcommand("eval")]
+    | Annotated[commands.Ask, tyro.conf.subcommand("ask")]
     | Annotated[commands.Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[commands.Collect, tyro.conf.subcommand("collect")]
     | Annotated[commands.Report, tyro.conf.subcommand("report")]
     | Annotated[commands.View, tyro.conf.subcommand("view")]
     | Annotated[commands.Bench, tyro.conf.subcommand("bench")]
+    | Annotated[commands.Data, tyro.conf.subcommand("data")]
 )
 
 
@@ -35,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
         command.run()
     except UserError as error:
         _leave(MISTAKE, str(error))
-    except (Diverged, RunsFailed, OSError) as error:
+    except (Diverged, RankLost, RunsFailed, OSError) as error:
         _leave(FAILED, str(error))
     except Interrupted:
         _leave(INTERRUPTED, "stopped; what was done is saved, and the same command goes on from there")
@@ -45,5 +48,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _leave(code: int, sentence: str) -> NoReturn:
     sys.stdout.flush()
-    print(f"nsm: {sentence}", file=sys.stderr)
+    if place()[0] == 0:  # of several ranks, all of which would say the same
+        print(f"nsm: {sentence}", file=sys.stderr)
     raise SystemExit(code) from None

@@ -268,7 +268,7 @@ def test_hovering_over_the_tape_tells_its_contents(watch, known):
     page = watch([known])
     page.keyboard.press("ArrowRight")
     box = page.locator("#tape").bounding_box()
-    lane, contents = 44, 80  # a read head above, and what a tape of three numbers a slot is given
+    lane, contents = 44, 150  # a read head above, and what a tape of three numbers a slot is given
     for slot, m in ((0, 0), (5, 2)):
         page.mouse.move(box["x"] + (slot + 0.5) / 8 * box["width"], box["y"] + lane + (m + 0.5) / 3 * contents)
         lines = page.locator("#tip").inner_text().splitlines()

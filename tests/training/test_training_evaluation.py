@@ -7,7 +7,6 @@ import torch
 
 from nsm.programs import Programs
 from nsm.tasks import Batch, Copy, with_ranges
-from nsm.training import evaluation
 from nsm.training.evaluation import HELD_OUT, TEST, evaluate
 from nsm.training.loop import TRAIN, build, task_pair
 from training.small_runs import TASK, small
@@ -40,7 +39,7 @@ def test_programs_that_are_drawn_in_training_are_not_in_evaluation(backend):
 
 
 def test_figures_are_those_of_the_sequences_one_by_one(machine, monkeypatch):
-    monkeypatch.setattr(evaluation, "BATCH", 8)
+    monkeypatch.setattr("nsm.tasks.task.EXAMINED", 8)
     together = evaluate(machine, TASK.train, 20, seed=3)
     alone = None
     for step, size in enumerate((8, 8, 4)):
@@ -110,7 +109,9 @@ def test_held_out_sequences_have_lengths_of_their_own_whatever_training_does(mon
     from nsm.training import loop
 
     seen = []
-    monkeypatch.setattr(loop, "evaluate", lambda machine, task, *rest: seen.append(task) or evaluate(machine, task, 3))
+    monkeypatch.setattr(
+        loop, "evaluate", lambda machine, task, *_, **__: seen.append(task) or evaluate(machine, task, 3)
+    )
     config = small(ragged=False)
     loop._held_out(task_pair(config).train, build(config, "fused"), config, 4)
     assert seen[0].ragged

@@ -41,10 +41,15 @@ def interrupted_at(step, config, directory, backend="fused"):
         ("fused", small(optimiser="adam")),
         ("fused", small(programs=None, batch_size=9)),
         ("fused", gumbel(small())),
+        ("fused", small(persistent=True)),
         ("reference", small(cell_noise=0.1, random_slots=True, iterations=8)),
+        ("reference", small(persistent=True, iterations=8)),
         ("reference", small(optimiser="adam", iterations=8)),
     ],
-    ids=["fused", "fused-adam", "fused-ntm", "fused-gumbel", "reference", "reference-adam"],
+    ids=[
+        *("fused", "fused-adam", "fused-ntm", "fused-gumbel", "fused-persistent"),
+        *("reference", "reference-persistent", "reference-adam"),
+    ],
 )
 def test_interrupted_at_every_step_equals_straight(tmp_path, backend, config):
     train(config, tmp_path / "straight", backend)
@@ -115,6 +120,26 @@ def test_a_run_that_stopped_when_solved_is_not_trained_further_if_its_result_is_
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"seed": 3}, "seed was 0, is 3"),
+        ({"size": 9}, "machine.controller.size was 8, is 9"),
+        ({"programs": 3, "batch_size": 4}, "batch_size was 2, is 4; machine.programs.count was 2, is 3"),
+        ({"optimiser": "adam"}, "optimiser.kind was 'rmsprop', is 'adam'"),
+        ({"world_size": 2}, "world_size was 1, is 2"),
+    ],
+    ids=str,
+)
+def test_a_changed_configuration_is_refused_with_every_difference(tmp_path, changes, difference):
+    interrupted_at(5, small(), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError) as caught:
+        RunDirectory(tmp_path).check(small(**changes))
+    assert str(caught.value) == f"{tmp_path} holds a run of another configuration: {difference}"
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_a_finished_run_is_not_touched(tmp_path):
     first = train(small(), tmp_path)
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -157,7 +182,7 @@ def test_killed_at_random_instants(tmp_path):
     train(config, tmp_path / "straight", "fused")
     expected = contents(tmp_path / "straight")
     instants, kills, runs = random.Random(0), 0, 0
-    while kills < 20:
+    while kills < 60:
         runs += 1
         directory, code = tmp_path / f"run-{runs}", -signal.SIGKILL
         while code == -signal.SIGKILL and kills < 10 * runs:

@@ -1,7 +1,9 @@
 """One file per command of `nsm`."""
 
+from nsm.commands.ask import Ask
 from nsm.commands.bench import Bench
 from nsm.commands.collect import Collect
+from nsm.commands.data import Data
 from nsm.commands.demo import Demo
 from nsm.commands.eval import Eval
 from nsm.commands.report import Report
@@ -9,4 +11,4 @@ from nsm.commands.reproduce import Reproduce
 from nsm.commands.train import Train
 from nsm.commands.view import View
 
-__all__ = ["Bench", "Collect", "Demo", "Eval", "Report", "Reproduce", "Train", "View"]
+__all__ = ["Ask", "Bench", "Collect", "Data", "Demo", "Eval", "Report", "Reproduce", "Train", "View"]

@@ -11,8 +11,10 @@ import torch
 import tyro
 
 from nsm.checks import at_least, choose
+from nsm.commands.data import DataDir
 from nsm.commands.ranges import Range, ranges_of, settings_of, shown
-from nsm.commands.terminal import console, option
+from nsm.commands.terminal import by_presentation, by_task, console, option
+from nsm.data.source import look_in
 from nsm.machine import BACKENDS
 from nsm.tasks import Continual, with_ranges
 from nsm.training.evaluation import evaluate
@@ -31,12 +33,12 @@ class Eval:
     """A run's directory."""
     which: str = "best"
     """best (lowest held-out loss) or last."""
-    sequences: int = 1_000
-    """How many test sequences."""
+    sequences: Annotated[int | None, option("INT", "the run's")] = None
+    """How many test sequences; of a data set no more than it has."""
     seed: Annotated[int | None, option("INT", "the run's")] = None
     """Of the sequences."""
     length: Range = None
-    """Vectors to copy, or bits of an n-gram source."""
+    """Vectors to copy, bits of an n-gram source, or drawings of a few-shot episode."""
     repeats: Range = None
     """How often Repeat Copy repeats."""
     items: Range = None
@@ -45,6 +47,10 @@ class Eval:
     """How many of its items Priority Sort gives back."""
     slots: Annotated[int | None, option("INT", "the machine's")] = None
     """Size of the tape."""
+    persistent: Annotated[bool | None, option("{True,False}", "the run's")] = None
+    """Memory goes from each batch to the next."""
+    data_dir: DataDir = None
+    """Where data sets lie; see nsm data."""
     backend: str = "auto"
     """auto, reference or fused."""
     threads: int = 1
@@ -56,24 +62,32 @@ class Eval:
         torch.set_num_threads(at_least("threads", self.threads, 1))
         choose("which", self.which, ("best", "last"))
         choose("backend", self.backend, BACKENDS)
-        at_least("sequences", self.sequences, 1)
+        if self.sequences is not None:
+            at_least("sequences", self.sequences, 1)
+        look_in(self.data_dir)
         run = RunDirectory(self.directory)
         config = run.config()
+        persistent = config.persistent if self.persistent is None else self.persistent
         test = with_ranges(task_pair(config).test, **ranges_of(self))
         machine = run.machine(self.which, self.backend)
         seed = config.seed if self.seed is None else at_least("seed", self.seed, 0)
         tests = test.tasks if isinstance(test, Continual) else {config.task: test}
         rows: list[dict[str, Any]] = []
         for name, task in tests.items():
-            figures = evaluate(machine, task, self.sequences, seed, slots=self.slots).averages()
+            sums = evaluate(
+                machine, task, self.sequences or config.test_sequences, seed, slots=self.slots, persistent=persistent
+            )
+            figures = sums.averages()
             settings = {
                 "task": name,
                 "which": self.which,
                 "seed": seed,
                 "slots": self.slots or machine.memory.slots,
+                "persistent": persistent,
                 "ranges": settings_of(task),
             }
-            rows.append({"settings": settings, **figures, "sequences": int(figures["sequences"])})
+            row = {"settings": settings, **figures, "sequences": int(figures["sequences"])}
+            rows.append({**row, "notes": list(task.notes)} if task.notes else row)
         if self.json:
             print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=2))
             return
@@ -84,7 +98,18 @@ class Eval:
 def _describe(row: dict[str, Any]) -> None:
     """A row of figures in plain words."""
     say, settings = console().print, row["settings"]
-    say(f"{settings['task']}, {shown(settings['ranges'])}, {settings['slots']} slots, {row['sequences']:,} sequences:")
+    parts = [
+        settings["task"],
+        shown(settings["ranges"]),
+        f"{settings['slots']} slots",
+        f"{row['sequences']:,} sequences",
+    ]
+    say(f"{', '.join(filter(None, parts))}:")
+    if "bit_errors" not in row:
+        say(f"  {row['error']:.2%} of answers wrong{by_presentation(row)}{by_task(row)}")
+        for note in row.get("notes", ()):
+            say(f"  Note: {note}.")
+        return
     say(
         f"  {row['bit_errors']:.2f} wrong bits per sequence (Σ|p−y| {row['l1_errors']:.2f}), "
         f"{row['perfect']:.1%} of sequences without any, bit accuracy {row['bit_accuracy']:.2%}"

@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 import tyro
@@ -15,12 +16,19 @@ from rich.live import Live
 from rich.table import Table
 
 from nsm.checks import UserError, at_least, choose
+from nsm.commands.data import DataDir
 from nsm.commands.terminal import Pace, console, figures, option
+from nsm.data.source import look_in
 from nsm.experiments import campaign, params
-from nsm.experiments.campaign import Job, Outcome, RunsFailed
-from nsm.experiments.paper import EXPERIMENTS, cells
-from nsm.experiments.summary import Summary, number, summarise
+from nsm.experiments.campaign import RunsFailed
+from nsm.experiments.engines import ENGINES
+from nsm.experiments.engines.cluster import RayCluster
+from nsm.experiments.engines.engine import Engine, Job, Outcome
+from nsm.experiments.engines.local import Local
+from nsm.experiments.paper import EXPERIMENTS, PUBLISHED_BABI_FAILED, PUBLISHED_BABI_MEAN, PUBLISHED_BABI_TASKS, cells
+from nsm.experiments.summary import Summary, TaskErrors, number, summarise
 from nsm.machine import BACKENDS, PRESETS
+from nsm.training.loop import task_pair
 from nsm.training.signals import Interrupted
 
 
@@ -31,22 +39,30 @@ class Reproduce:
     Ends with code 1 if a run failed, 75 if it was stopped.
 
     Example: nsm reproduce single --seeds 5 --jobs 2
+
+    On a Ray cluster: nsm reproduce single --engine ray --address 10.0.0.1:6379 --jobs 60
     """
 
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
-    """params, single, ablation, sequencing, continual, factorial (models × initial scales), or all."""
+    """params, single, ablation, sequencing, continual, fewshot, babi, factorial (models × initial scales), or all."""
     preset: str = "paper"
     """paper (its settings), default (what learns reliably) or authors (the published code's)."""
     seeds: int = 5
     """Runs per cell, seeds 0, 1, …"""
     jobs: int = 2
     """Runs at a time, one thread each."""
+    engine: str = "local"
+    """local (processes of this machine) or ray (a Ray cluster; needs nsm[ray])."""
+    address: Annotated[str | None, option("STR", "a cluster of its own, on this machine")] = None
+    """Of an existing Ray cluster, host:port or auto."""
     only: Annotated[str | None, option("STR", "all")] = None
-    """Only cells whose name contains this, like copy/nutm."""
+    """Only cells whose name contains this, like copy/nutm, or one of several parts with commas between them."""
     budget: Annotated[int | None, option("INT", "the paper's")] = None
     """At most this many iterations per run."""
     out: Path = Path("runs")
     """Where the runs lie."""
+    data_dir: DataDir = None
+    """Where data sets lie; see nsm data."""
     backend: str = "auto"
     """auto, reference or fused."""
     json: bool = False
@@ -58,16 +74,22 @@ class Reproduce:
         choose("backend", self.backend, BACKENDS)
         at_least("seeds", self.seeds, 1)
         at_least("jobs", self.jobs, 1)
+        choose("engine", self.engine, ENGINES)
+        if self.address is not None and self.engine != "ray":
+            raise UserError(f"--address needs --engine ray, was {self.engine}")
         if self.budget is not None:
             at_least("budget", self.budget, 1)
+        look_in(self.data_dir)
         plans = self._plans()
         document: dict[str, Any] = {}
         failed: list[str] = []
         if self.experiment in ("params", "all"):
             document["params"] = self._parameters()
-        for name, planned in plans.items():
-            document[name], reasons = self._experiment(name, planned)
-            failed += reasons
+        if plans:
+            with self._engine() as engine:
+                for name, planned in plans.items():
+                    document[name], reasons = self._experiment(name, planned, engine)
+                    failed += reasons
         if self.json:
             print(json.dumps(document if self.experiment == "all" else document[self.experiment], indent=2))
         if failed:
@@ -83,6 +105,8 @@ class Reproduce:
             except UserError as error:
                 mistakes.append(error)
                 continue
+            for cell in chosen:
+                task_pair(cell.config)  # whose data may be missing
             root = self.out / name / (self.preset if self.budget is None else f"{self.preset}-{self.budget}")
             try:
                 root.mkdir(parents=True, exist_ok=True)
@@ -92,6 +116,11 @@ class Reproduce:
         if mistakes and not plans:
             raise mistakes[0]
         return plans
+
+    def _engine(self) -> Engine:
+        if self.engine == "local":
+            return Local(self.jobs, self.backend)
+        return RayCluster(self.jobs, self.backend, self.address)
 
     def _parameters(self) -> list[dict[str, object]]:
         rows = params.table()
@@ -104,16 +133,22 @@ class Reproduce:
             console().print(table)
         return [dataclasses.asdict(row) for row in rows]
 
-    def _experiment(self, name: str, planned: list[Job]) -> tuple[list[dict[str, object]], list[str]]:
+    def _experiment(self, name: str, planned: list[Job], engine: Engine) -> tuple[list[dict[str, object]], list[str]]:
         """The table of an experiment, and the reasons of runs that failed."""
         with _display(name, planned) as tick:
-            outcomes = campaign.run(planned, self.jobs, self.backend, tick)
+            outcomes = campaign.run(planned, engine, tick)
         chosen = list(dict.fromkeys(job.cell for job in planned))
         summaries = [summarise(cell, [job.directory for job in planned if job.cell == cell]) for cell in chosen]
         if not self.json:
             console().print(_table(name, self.preset, summaries))
             if any(summary.phases for summary in summaries):
                 console().print(_phases(summaries))
+            if any(summary.presentations for summary in summaries):
+                console().print(_presentations(summaries))
+            if any(summary.by_task for summary in summaries):
+                console().print(_by_task(summaries))
+            for note in dict.fromkeys(note for summary in summaries for note in summary.notes):
+                console().print(f"Note: {note}.")
         if len(outcomes) < len(planned) or any(outcome.status == "interrupted" for outcome in outcomes.values()):
             raise Interrupted
         failed = [f"{job.name} failed: {outcome.reason}" for job, outcome in outcomes.items() if outcome.reason]
@@ -123,15 +158,21 @@ class Reproduce:
 ESSENTIAL = ("paper", "best", "mean ± sd", "solved", "iterations", "seeds")
 """The columns of a terminal that is too narrow for all."""
 
+FIGURES = {
+    "continual": ("accuracy after the last task", 3),
+    "fewshot": ("accuracy at the second presentation", 3),
+    "babi": ("share of wrong answer words, mean over the tasks", 3),
+}
+"""What an experiment's table shows, if not wrong bits, and to how many digits."""
+
 
 def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
-    figure = "accuracy after the last task" if name == "continual" else "wrong bits per sequence"
-    digits = 3 if name == "continual" else 2
+    figure, digits = FIGURES.get(name, ("wrong bits per sequence", 2))
     rows = []
     for s in summaries:
         rows.append(
             {
-                "paper": number(s.published),
+                "paper": number(s.published, digits),
                 "best": number(s.best, digits),
                 "mean ± sd": number(s.mean, digits) + (f" ± {number(s.sd, digits)}" if s.sd is not None else ""),
                 "median": number(s.median, digits),
@@ -171,6 +212,53 @@ def _phases(summaries: list[Summary]) -> Table:
     for s in summaries:
         for after, phase in zip(tasks, s.phases, strict=False):
             table.add_row(s.model, after, *(number(phase[task], 3) for task in tasks))
+    return table
+
+
+def _presentations(summaries: list[Summary]) -> Table:
+    """Few-shot learning: per cent right at each presentation of a class, and under it what the paper has."""
+    places = list(dict.fromkeys(place for s in summaries for place in s.presentations))
+    table = _plain_table(
+        "per cent right at each presentation of a class, 95 % interval", ("row", "model"), tuple(places)
+    )
+    for s in summaries:
+        ours, papers = [], []
+        for place in places:
+            accuracy, interval, published = s.presentations.get(place, (None, None, None))
+            ours.append("–" if accuracy is None or interval is None else f"{100 * accuracy:.1f}±{100 * interval:.1f}")
+            papers.append("" if published is None else f"{100 * published:.1f}")
+        table.add_row(s.row, s.model, *ours)
+        table.add_row("", "paper", *papers)
+    return table
+
+
+def _by_task(summaries: list[Summary]) -> Table:
+    """Question answering: per cent of wrong answer words in every task, of the best seed and on average."""
+    found = [summary for summary in summaries if summary.by_task]
+    table = _plain_table(
+        "per cent of wrong answer words, best seed (mean ± sd)",
+        ("task",),
+        ("paper p=4 best", "paper p=4 mean", *(s.model for s in found)),
+    )
+
+    def percent(errors: TaskErrors | None) -> str:
+        if errors is None:
+            return "–"
+        sd = "" if errors.sd is None else f" ({100 * errors.mean:.1f} ± {100 * errors.sd:.1f})"
+        return f"{100 * errors.best:.1f}{sd}"
+
+    for number_of_task, (title, best, mean) in enumerate(PUBLISHED_BABI_TASKS, start=1):
+        ours = [percent(s.by_task.get(f"qa{number_of_task}")) for s in found]
+        table.add_row(f"{number_of_task}: {title}", f"{best:.1f}", f"{mean:.1f}", *ours)
+    table.add_row(
+        "mean error",
+        *map(str, PUBLISHED_BABI_MEAN),
+        *(percent(TaskErrors(s.best or 0, s.mean or 0, s.sd, 0)) for s in found),
+    )
+    failed = [f"{s.failed_tasks[0]}" + (f" ({fmean(s.failed_tasks):.1f})" if s.seeds > 1 else "") for s in found]
+    table.add_row("failed (above 5 %)", *map(str, PUBLISHED_BABI_FAILED), *failed)
+    questions = [f"{100 * fmean(errors.questions for errors in s.by_task.values()):.1f}" for s in found]
+    table.add_row("mean error of questions", "", "", *questions)
     return table
 
 

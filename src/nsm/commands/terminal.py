@@ -45,6 +45,22 @@ def figures(line: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def by_presentation(figures: dict[str, float]) -> str:
+    """Few-shot learning: how much is right at each presentation of a class; nothing for other tasks."""
+    names = [name for name in figures if name.startswith("accuracy/") and f"{name} ±" in figures]
+    shown = [f"{name.removeprefix('accuracy/')}: {figures[name]:.1%} ± {figures[name + ' ±']:.1%}" for name in names]
+    return "; right by presentation " + ", ".join(shown) if shown else ""
+
+
+def by_task(figures: dict[str, float]) -> str:
+    """Question answering: the tasks' errors; nothing for other tasks, or if there is only one."""
+    names = [name for name in figures if name.startswith("word_error/")]
+    if len(names) < 2:
+        return ""
+    shown = ", ".join(f"{name.removeprefix('word_error/')} {figures[name]:.1%}" for name in names)
+    return f" on average over tasks ({figures['failed_tasks']:.0f} of {len(names)} above 5 %): {shown}"
+
+
 class Pace:
     """How fast this process goes and when it will be done; what others did before it says nothing about that."""
 

@@ -10,15 +10,22 @@ from typing import Annotated, Any
 import tyro
 
 from nsm.checks import UserError, at_least, choose
-from nsm.commands.terminal import console, option, progress_of
-from nsm.experiments.machines import MODELS
+from nsm.commands.data import DataDir
+from nsm.commands.terminal import by_presentation, by_task, console, option, progress_of
+from nsm.data.source import look_in
 from nsm.experiments.recipes import recipe
 from nsm.machine import BACKENDS, PRESETS, MachineConfig
+from nsm.memories import DNC
+from nsm.tasks import babi
 from nsm.training import tensorboard as events
 from nsm.training.config import RunConfig
+from nsm.training.distribution import joined
 from nsm.training.loop import train
 
 MOST_HEADS = 32
+MEMORY_OPTIONS = (
+    *("slots", "width", "shift_range", "order", "initial_memory", "initial_address", "decay", "least_used"),
+)
 
 Int = Annotated[int | None, option("INT", "the recipe's")]
 Str = Annotated[str | None, option("STR", "the recipe's")]
@@ -35,12 +42,17 @@ class Train:
     weight is no longer a number, 75 if the run was stopped.
 
     Example: nsm train copy --model nutm --programs 2 --seed 0 --out runs/copy
+
+    On two processes: torchrun --standalone --nproc-per-node 2 -m nsm train copy --batch-size 16 --out runs/copy-16
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
-    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, or several joined by +."""
+    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, omniglot-5, omniglot-10,
+    babi, or several of the first ones joined by +."""
+    tasks: Annotated[str | None, option("N,N,…", "all 20")] = None
+    """babi: which of its tasks, like 1,4,11."""
     model: str = "nutm"
-    """ntm (static interface) or nutm (stored programs)."""
+    """nutm (stored programs), or with a static interface ntm, which is mann for omniglot and dnc for babi."""
     preset: str = "default"
     """default (learns reliably), paper (its settings) or authors (the published code's)."""
     out: Annotated[Path | None, option("PATH", "runs/TASK-MODEL-SEED")] = None
@@ -68,7 +80,7 @@ class Train:
     width: Int = None
     """M, the width of a slot."""
     heads: Int = None
-    """Pairs of read and write heads."""
+    """Pairs of read and write heads; of a DNC, which has one write head, read heads."""
     shift_range: Int = None
     """How far a head can move in a step."""
     order: Str = None
@@ -77,6 +89,10 @@ class Train:
     """constant or random."""
     initial_address: Str = None
     """one-hot, zeros or uniform."""
+    decay: Float = None
+    """γ, how much of a slot's usage is left after a step (omniglot)."""
+    least_used: Int = None
+    """How many slots count as least used (omniglot)."""
     interface_fan: Str = None
     """Initial interface weights: head (large) or memory (small)."""
     optimiser: Str = None
@@ -103,6 +119,10 @@ class Train:
     """Draw the tape's size afresh for every batch."""
     cell_noise: Float = None
     """Deviation of the noise on the LSTM's cell."""
+    easy_steps: Int = None
+    """For how many iterations easy episodes are mixed in (omniglot)."""
+    persistent: Bool = None
+    """Memory goes from each batch to the next."""
     key_loss: Float = None
     """η_0, the weight of the loss on keys."""
     key_loss_decay: Float = None
@@ -113,6 +133,8 @@ class Train:
     """Iterations between two looks at held-out sequences."""
     evaluate_sequences: Int = None
     """How many held-out sequences."""
+    follow_test: Bool = None
+    """Look at as many test sequences, too."""
     test_sequences: Int = None
     """How many test sequences at the end."""
     checkpoint_every: Int = None
@@ -123,10 +145,12 @@ class Train:
     """A held-out loss below this counts as solved."""
     stop_when_solved: Int = None
     """Stop after this many solved evaluations in a row."""
+    data_dir: DataDir = None
+    """Where data sets lie; see nsm data."""
     backend: str = "auto"
     """auto, reference or fused."""
     device: str = "cpu"
-    """Any torch device, for the reference back end."""
+    """Any torch device, for the reference back end; under torchrun, cuda is one GPU for each process."""
     threads: int = 1
     """Threads of the kernels, for batches above 8; of torch in the reference."""
     tensorboard: bool = False
@@ -136,14 +160,13 @@ class Train:
 
     def config(self) -> RunConfig:
         """The resolved configuration."""
-        choose("model", self.model, MODELS)
         choose("preset", self.preset, PRESETS)
         choose("backend", self.backend, BACKENDS)
         if self.heads is not None and self.heads > MOST_HEADS:
             raise UserError(f"heads must be at most {MOST_HEADS}, was {self.heads}")
-        config = recipe(self.task, self.model, self.preset)
+        config = recipe(self._task, self.model, self.preset, self.programs)
         machine = self._machine(config.machine)
-        own = {f.name for f in fields(RunConfig)} - {"task", "machine", "optimiser", "preset", "seed"}
+        own = {f.name for f in fields(RunConfig)} - {"task", "machine", "optimiser", "preset", "seed", "world_size"}
         given = self._given({name: name for name in own})
         if machine.controller.kind != "lstm":
             given.setdefault("cell_noise", 0.0)  # a recipe's noise is meant for its own controller
@@ -153,12 +176,26 @@ class Train:
         optimiser_config = replace(config.optimiser, **optimiser)
         return replace(config, seed=self.seed, machine=machine, optimiser=optimiser_config, **given)
 
+    @property
+    def _task(self) -> str:
+        """The task's full name."""
+        if self.tasks is None:
+            return self.task
+        if self.task != babi.NAME:
+            raise UserError(f"--tasks chooses from those of {babi.NAME}, the task was {self.task!r}")
+        return f"{babi.NAME}-{self.tasks}"
+
     def _machine(self, machine: MachineConfig) -> MachineConfig:
         controller = self._given({"controller": "kind", "size": "size"})
-        memory = self._given({n: n for n in ("slots", "width", "shift_range", "order", "initial_memory")})
-        memory |= self._given({"initial_address": "initial_address"})
+        memory = self._given({name: name for name in MEMORY_OPTIONS})
+        for name in memory.keys() - {f.name for f in fields(machine.memory)}:  # type: ignore[arg-type]
+            kind = type(machine.memory).__name__
+            raise UserError(
+                f"--{name.replace('_', '-')} does not apply to {self.task}: its memory is of the kind {kind}"
+            )
         if self.heads is not None:
-            memory |= {"read_heads": self.heads, "write_heads": self.heads}
+            both = {"read_heads": self.heads, "write_heads": self.heads}
+            memory |= {"read_heads": self.heads} if isinstance(machine.memory, DNC) else both
         names = {"programs": "count"} | {name: name for name in ("attention", "key_size", "temperature")}
         given = self._given(names)
         programs = machine.programs
@@ -183,12 +220,18 @@ class Train:
 
     def run(self) -> None:
         at_least("threads", self.threads, 1)
+        look_in(self.data_dir)
         config = self.config()
         if self.tensorboard:
             events.require()  # now, not when the training is done
-        out = self.out or Path("runs") / f"{self.task}-{self.model}-{self.seed}"
-        with progress_of(f"{self.task} {self.model}", config.iterations, quiet=self.json) as report:
-            result = train(config, out, self.backend, self.device, report, self.threads)
+        out = self.out or Path("runs") / f"{config.task}-{self.model}-{self.seed}"
+        with joined(self.device) as ranks:
+            config = replace(config, world_size=ranks.size)
+            quiet = self.json or not ranks.leads
+            with progress_of(f"{config.task} {self.model}", config.iterations, quiet) as report:
+                result = train(config, out, self.backend, self.device, report, self.threads, ranks)
+            if not ranks.leads:
+                return
         if self.tensorboard:
             events.write_events(out)
         if self.json:
@@ -210,7 +253,9 @@ def describe(result: dict[str, Any], out: Path) -> None:
         figures = (
             f"{best['bit_errors']:.2f} wrong bits per sequence, {best['perfect']:.1%} without any"
             if "bit_errors" in best
-            else f"{best['error']:.2%} of answers wrong"
+            else f"{best['error']:.2%} of answers wrong{by_presentation(best)}{by_task(best)}"
         )
         say(f"On {best['sequences']:,.0f} test sequences: {figures}.")
+    for note in result.get("notes", ()):
+        say(f"Note: {note}.")
     say(f"The run is in {out}.")

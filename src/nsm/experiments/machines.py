@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nsm.checks import choose
+from nsm.checks import at_least, choose
 from nsm.controllers import Controller
 from nsm.machine import Interface, MachineConfig
 from nsm.memories import DNC, LRUA, NTM
 from nsm.programs import Programs
 
 MODELS = ("ntm", "nutm")
+FEW_SHOT_MODELS = ("mann", "nutm")
+QUESTION_ANSWERING_MODELS = ("dnc", "nutm")
 BABI_WORDS = 159
 BABI_PROGRAMS = (1, 2, 4)
 OMNIGLOT_PIXELS = 20 * 20
@@ -57,13 +59,13 @@ SYNTHETIC: dict[str, Synthetic] = {
 
 
 def few_shot(classes: int, programs: int) -> MachineConfig:
-    """The LRUA machines for Omniglot: p = 1 is the plain MANN."""
+    """The LRUA machines for Omniglot: p = 1 is the plain MANN; more programs than the table has get its smallest."""
+    at_least("programs", programs, 1)
     sizes = {1: 200, 2: 180, 3: 150}
-    size = sizes[int(choose("programs", str(programs), map(str, sizes)))]
     return MachineConfig(
         OMNIGLOT_PIXELS + classes,
         classes,
-        Controller(size=size),
+        Controller(size=sizes.get(programs, 150)),
         LRUA(slots=128, width=40, read_heads=4, write_heads=1),
         Programs(programs) if programs > 1 else None,
     )

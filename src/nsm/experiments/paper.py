@@ -26,6 +26,47 @@ PUBLISHED_SINGLE = {
     "long-copy": (16.04, 0.02),
 }
 """Bit errors per test sequence of the best of five runs, NTM and NUTM; for N-grams they can only be bits of entropy."""
+PUBLISHED_FEW_SHOT = {
+    ("omniglot-5", "mann", False): (82.3, 88.7, 92.3),
+    ("omniglot-5", "nutm", False): (85.7, 91.3, 95.5),
+    ("omniglot-10", "mann", False): (52.7, 60.6, 64.7),
+    ("omniglot-10", "nutm", False): (68.0, 78.1, 82.8),
+    ("omniglot-5", "mann", True): (66.2, 73.4, 81.0),
+    ("omniglot-5", "nutm", True): (77.8, 85.8, 89.8),
+    ("omniglot-10", "mann", True): (51.3, 59.2, 63.3),
+    ("omniglot-10", "nutm", True): (69.0, 77.9, 82.7),
+}
+"""Per cent right at the second, third and fifth presentation of a class; True for persistent memory."""
+
+PUBLISHED_BABI = {1: 9.7, 2: 7.5, 4: 5.6}
+"""Mean over the 20 tasks of the error in per cent, by number of programs; the mean of ten runs."""
+PUBLISHED_BABI_TASKS = (
+    ("1 supporting fact", 0.0, 0.0),
+    ("2 supporting facts", 0.2, 0.6),
+    ("3 supporting facts", 4.0, 7.6),
+    ("2 argument relations", 0.0, 0.0),
+    ("3 argument relations", 0.4, 1.0),
+    ("yes/no questions", 0.0, 0.0),
+    ("counting", 1.9, 1.5),
+    ("lists/sets", 0.6, 0.3),
+    ("simple negation", 0.0, 0.0),
+    ("indefinite knowledge", 0.1, 0.1),
+    ("basic coreference", 0.0, 0.0),
+    ("conjunction", 0.0, 0.0),
+    ("compound coreference", 0.1, 0.0),
+    ("time reasoning", 0.3, 1.6),
+    ("basic deduction", 0.0, 2.6),
+    ("basic induction", 49.3, 52.0),
+    ("positional reasoning", 4.7, 18.4),
+    ("size reasoning", 0.4, 1.6),
+    ("path finding", 4.3, 23.7),
+    ("agent's motivations", 0.0, 0.0),
+)
+"""Four programs, task by task: the error in per cent of the best run, and the mean of ten."""
+PUBLISHED_BABI_MEAN = (3.3, 5.6)
+"""Of all tasks: of the best run, and on average."""
+PUBLISHED_BABI_FAILED = (1, 3)
+"""How many tasks are above 5 %: of the best run, and on average."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +78,8 @@ class Cell:
     config: RunConfig
     metric: str = "bit_errors"
     published: float | None = None
+    beside: tuple[tuple[str, float], ...] = ()
+    """What was published of other metrics."""
 
     @property
     def name(self) -> str:
@@ -96,21 +139,42 @@ def _factorial(preset: str) -> Iterator[Cell]:
                 yield Cell(task, f"{model}-{scale}", replace(config, machine=machine))
 
 
+def _few_shot(preset: str) -> Iterator[Cell]:
+    for (task, model, persistent), published in PUBLISHED_FEW_SHOT.items():
+        second, third, fifth = (percent / 100 for percent in published)
+        row = f"{task}-persistent" if persistent else task
+        config = recipe(task, model, preset, persistent=persistent)
+        yield Cell(row, model, config, "accuracy/2", second, (("accuracy/3", third), ("accuracy/5", fifth)))
+
+
+def _question_answering(preset: str) -> Iterator[Cell]:
+    for programs, percent in PUBLISHED_BABI.items():
+        model = "dnc" if programs == 1 else "nutm"
+        name = model if programs == 1 else f"{model}-{programs}"
+        config = recipe("babi", model, preset, programs)
+        yield Cell("babi", name, config, "error", percent / 100)
+
+
 EXPERIMENTS = {
     "single": _single,
     "ablation": _ablation,
     "sequencing": _sequencing,
     "continual": _continual,
     "factorial": _factorial,
+    "fewshot": _few_shot,
+    "babi": _question_answering,
 }
 
 
 def cells(experiment: str, preset: str = "paper", only: str | None = None, budget: int | None = None) -> list[Cell]:
-    """The cells of an experiment; `only` keeps those whose name contains it, `budget` caps the iterations of a run."""
+    """The cells of an experiment; `budget` caps the iterations of a run.
+
+    `only` keeps those whose name contains it, or one of its parts if it has commas.
+    """
     found = list(EXPERIMENTS[choose("experiment", experiment, EXPERIMENTS)](preset))
     if only is not None:
         names = [cell.name for cell in found]
-        found = [cell for cell in found if only in cell.name]
+        found = [cell for cell in found if any(part in cell.name for part in only.split(","))]
         if not found:
             raise UserError(f"no cell of {experiment} has {only!r} in its name; the cells are {', '.join(names)}")
     if budget is not None:

@@ -6,7 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 from nsm import tasks
-from nsm.experiments.machines import SYNTHETIC, Synthetic
+from nsm.checks import choose
+from nsm.experiments.machines import (
+    FEW_SHOT_MODELS,
+    MODELS,
+    QUESTION_ANSWERING_MODELS,
+    SYNTHETIC,
+    Synthetic,
+    few_shot,
+    question_answering,
+)
+from nsm.memories import LRUA
+from nsm.tasks import babi
 from nsm.training.config import OptimiserConfig, RunConfig
 
 
@@ -33,11 +44,34 @@ RELIABLE: dict[str, dict[str, Any]] = {
 }
 """Where a default run departs from batch 4 and a learning rate of 2e-4 that falls to 2 %."""
 SEQUENCED: dict[str, Any] = {"iterations": 50_000, "batch_size": 16, "learning_rate": 1e-4}
+FEW_SHOT = {"omniglot-5": (5, 2), "omniglot-10": (10, 3)}
+"""Classes in an episode, and the number of programs the paper found best for them."""
 
 
-def recipe(task: str, model: str, preset: str = "default", **changes: Any) -> RunConfig:
-    """The run of a task with a model under a preset; `changes` are fields of RunConfig."""
+EPOCHS = 50
+"""How often the paper goes through all of bAbI."""
+ALL = 100_000
+"""More stories than any part of bAbI has."""
+
+
+def models(task: str) -> tuple[str, ...]:
+    """The models a task is trained with, by the paper's names."""
+    if babi.parse_name(task) is not None:
+        return QUESTION_ANSWERING_MODELS
+    return FEW_SHOT_MODELS if task in FEW_SHOT else MODELS
+
+
+def recipe(task: str, model: str, preset: str = "default", programs: int | None = None, **changes: Any) -> RunConfig:
+    """The run of a task with a model under a preset; `changes` are fields of RunConfig.
+
+    Machines for few shots and for question answering have another controller, too, if they have other `programs`.
+    """
     tasks.get(task)
+    choose("model", model, models(task))
+    if task in FEW_SHOT:
+        return replace(_few_shot(task, model, preset, programs), **changes)
+    if (numbers := babi.parse_name(task)) is not None:
+        return replace(_question_answering(task, numbers, model, preset, programs), **changes)
     machine = _shape(task).machine(model).preset(preset)
     sequenced = "+" in task
     if preset == "default":
@@ -57,3 +91,39 @@ def recipe(task: str, model: str, preset: str = "default", **changes: Any) -> Ru
             ragged=False,
         )
     return replace(config, **changes)
+
+
+def _few_shot(task: str, model: str, preset: str, programs: int | None) -> RunConfig:
+    classes, best = FEW_SHOT[task]
+    machine = few_shot(classes, 1 if model == "mann" else programs or best)
+    look: dict[str, Any] = {"evaluate_every": 500, "evaluate_sequences": 100, "follow_test": True}
+    if preset == "default":
+        # Sharp reads and large interface weights take a machine off the plateau of guessing, ln 5, within 1,500
+        # iterations; with the equations' blurred reads it still guessed after 4,000.
+        assert isinstance(machine.memory, LRUA)
+        memory, interface = replace(machine.memory, strength=10.0), replace(machine.interface, fan="head")
+        optimiser = OptimiserConfig("adam", learning_rate=1e-3, final_rate=0.05)
+        sharp = replace(machine, memory=memory, interface=interface)
+        return RunConfig(task, sharp, optimiser, preset, iterations=4_000 + 800 * classes, batch_size=16, **look)
+    return RunConfig(task, machine.preset(preset), OptimiserConfig(), preset, iterations=100_000, batch_size=16, **look)
+
+
+def _question_answering(
+    task: str, numbers: tuple[int, ...], model: str, preset: str, programs: int | None
+) -> RunConfig:
+    """bAbI: an evaluation on all validation stories after each epoch."""
+    epoch = babi.epoch(numbers, 32)
+    return RunConfig(
+        task,
+        question_answering(1 if model == "dnc" else programs or 4).preset(preset),
+        OptimiserConfig(),
+        preset,
+        protocol="authors" if preset == "authors" else "paper",
+        iterations=EPOCHS * epoch,
+        batch_size=32,
+        log_every=min(100, epoch),
+        evaluate_every=epoch,
+        evaluate_sequences=ALL,
+        test_sequences=ALL,
+        checkpoint_every=min(500, epoch),
+    )

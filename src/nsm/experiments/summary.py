@@ -6,10 +6,19 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsm.experiments.paper import Cell
 from nsm.experiments.results import outcome
+
+
+class TaskErrors(NamedTuple):
+    """Errors on one task of bAbI: words of the best seed, mean and deviation over seeds; questions."""
+
+    best: float
+    mean: float
+    sd: float | None
+    questions: float
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,14 @@ class Summary:
     """l1_errors and optimum_bits where they belong beside the metric."""
     phases: list[dict[str, float]]
     """Continual learning: the mean accuracy on every task after each phase."""
+    presentations: dict[str, tuple[float, float, float | None]]
+    """Few-shot learning, by presentation of a class: mean accuracy, half its 95 % interval, what was published."""
+    by_task: dict[str, TaskErrors]
+    """Question answering: errors on every task."""
+    failed_tasks: list[int]
+    """Question answering: how many tasks have an error above 5 %, seed by seed, the best seed first."""
+    notes: list[str]
+    """What has to be said about the data that was used."""
     figures: list[float]
     """The figure of every seed that finished."""
 
@@ -45,7 +62,7 @@ def summarise(cell: Cell, places: list[Path]) -> Summary:
     results = [result for result, _ in outcomes if result is not None]
     failed = sum(failure is not None for _, failure in outcomes)
     figures, extra = _figures(cell, results)
-    ascending = cell.metric != "bit_accuracy"
+    ascending = "accuracy" not in cell.metric
     solved = [result for result in results if result["solved_step"] is not None]
     return Summary(
         cell.row,
@@ -63,6 +80,9 @@ def summarise(cell: Cell, places: list[Path]) -> Summary:
         median(result["solved_seconds"] for result in solved) if solved else None,
         extra,
         _phases([result["phases"] for result in results]) if cell.metric == "bit_accuracy" else [],
+        _presentations(cell, [result["best"] for result in results]) if cell.metric.startswith("accuracy/") else {},
+        *_by_task(sorted((result.get("best", {}) for result in results), key=lambda test: float(test.get("error", 0)))),
+        list(dict.fromkeys(note for result in results for note in result.get("notes", ()))),
         figures,
     )
 
@@ -81,6 +101,29 @@ def _figures(cell: Cell, results: list[dict[str, Any]]) -> tuple[list[float], di
 def _phases(seeds: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     """The accuracies of several seeds, averaged phase by phase and task by task."""
     return [{task: fmean(phase[task] for phase in phases) for task in phases[0]} for phases in zip(*seeds, strict=True)]
+
+
+def _presentations(cell: Cell, tests: list[dict[str, float]]) -> dict[str, tuple[float, float, float | None]]:
+    """Seeds are tested on episodes of their own, so that their intervals shrink when they are averaged."""
+    published = dict(cell.beside) | {cell.metric: cell.published}
+    found = {}
+    for name in [name for name in (tests[0] if tests else {}) if f"{name} ±" in tests[0]]:
+        interval = math.hypot(*(test[f"{name} ±"] for test in tests)) / len(tests)
+        found[name.removeprefix("accuracy/")] = (fmean(test[name] for test in tests), interval, published.get(name))
+    return found
+
+
+def _by_task(tests: list[dict[str, float]]) -> tuple[dict[str, TaskErrors], list[int]]:
+    """Question answering, from the tests of all seeds, the best first: errors by task, numbers of failed tasks."""
+    if not tests or "failed_tasks" not in tests[0]:
+        return {}, []
+    found = {}
+    for name in [name for name in tests[0] if name.startswith("word_error/")]:
+        words = [test[name] for test in tests]
+        questions = [test[name.replace("word", "question")] for test in tests]
+        deviation = stdev(words) if len(words) > 1 else None
+        found[name.removeprefix("word_error/")] = TaskErrors(words[0], fmean(words), deviation, fmean(questions))
+    return found, [int(test["failed_tasks"]) for test in tests]
 
 
 def number(value: float | None, digits: int = 2) -> str:

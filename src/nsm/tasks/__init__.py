@@ -1,12 +1,14 @@
 """Tasks: sequences to learn from, and the judgement of answers to them."""
 
 from nsm.tasks.associative_recall import AssociativeRecall
+from nsm.tasks.babi import Babi
 from nsm.tasks.batch import Batch
-from nsm.tasks.classification import Classification, Share, Tally
+from nsm.tasks.classification import Classification, EpisodeShare, Share, Tally
 from nsm.tasks.continual import Continual
 from nsm.tasks.copy import Copy
 from nsm.tasks.metrics import Metrics, Sums
 from nsm.tasks.ngrams import NGrams
+from nsm.tasks.omniglot import Omniglot
 from nsm.tasks.padded import Padded
 from nsm.tasks.priority_sort import PrioritySort
 from nsm.tasks.randomness import Draws
@@ -20,13 +22,16 @@ __all__ = [
     "SUBTASKS",
     "TASKS",
     "AssociativeRecall",
+    "Babi",
     "Batch",
     "Classification",
     "Continual",
     "Copy",
     "Draws",
+    "EpisodeShare",
     "Metrics",
     "NGrams",
+    "Omniglot",
     "Padded",
     "PhasedTask",
     "PrioritySort",

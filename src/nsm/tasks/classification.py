@@ -1,8 +1,9 @@
 """Tasks whose answers are one of several choices: the softmax loss, and counts that can be added up over batches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from math import sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,38 @@ class Share(NamedTuple):
         return Share(self.part + other.part, self.whole + other.whole)
 
 
+class EpisodeShare(NamedTuple):
+    """How many of how many, where they come in episodes: what is right in one of them depends on the others in it."""
+
+    part: int
+    whole: int
+    parts_squared: int
+    """Σ part² over episodes"""
+    products: int
+    """Σ part · whole"""
+    wholes_squared: int
+    """Σ whole²"""
+
+    @classmethod
+    def of(cls, parts: np.ndarray, wholes: np.ndarray) -> "EpisodeShare":
+        """From the parts and wholes (B,) of B episodes."""
+        sums = (parts, wholes, parts * parts, parts * wholes, wholes * wholes)
+        return cls(*(int(numbers.sum()) for numbers in sums))
+
+    def __add__(self, other: "EpisodeShare") -> "EpisodeShare":  # type: ignore[override]
+        return EpisodeShare(*(ours + theirs for ours, theirs in zip(self, other, strict=True)))
+
+    @property
+    def interval(self) -> float:
+        """Half of the 95 % confidence interval of part / whole, episodes being independent of each other.
+
+        The ratio p of two sums deviates by about Σ (part − p whole) / Σ whole.
+        """
+        p = self.part / self.whole
+        deviation = self.parts_squared - 2 * p * self.products + p * p * self.wholes_squared
+        return 1.96 * sqrt(max(deviation, 0.0)) / self.whole
+
+
 @dataclass(frozen=True)
 class Tally:
     """Sums over sequences: add those of several batches, then take `averages`.
@@ -39,24 +72,32 @@ class Tally:
     sequences: int
     answers: int
     nats: float
-    shares: Mapping[str, Share] = field(default_factory=dict)
+    shares: Mapping[str, Share | EpisodeShare] = field(default_factory=dict)
 
     def __add__(self, other: "Tally") -> "Tally":
-        none = Share(0, 0)
-        return Tally(
+        shares: dict[str, Any] = dict(self.shares)
+        for name, share in other.shares.items():
+            shares[name] = shares[name] + share if name in shares else share
+        return replace(
+            self,
             sequences=self.sequences + other.sequences,
             answers=self.answers + other.answers,
             nats=self.nats + other.nats,
-            shares={
-                name: self.shares.get(name, none) + other.shares.get(name, none)
-                for name in dict.fromkeys([*self.shares, *other.shares])
-            },
+            shares=shares,
         )
 
     def averages(self) -> dict[str, float]:
-        """The loss per answer (nats, as in training), every share that has a whole, and how many sequences."""
-        shares = {name: share.part / share.whole for name, share in self.shares.items() if share.whole}
-        return {"sequences": float(self.sequences), "loss": self.nats / max(self.answers, 1), **shares}
+        """The loss per answer (nats, as in training), every share that has a whole, and how many sequences.
+
+        Shares of episodes have their confidence interval beside them, half of it, as "name ±".
+        """
+        averages = {"sequences": float(self.sequences), "loss": self.nats / max(self.answers, 1)}
+        for name, share in self.shares.items():
+            if share.whole:
+                averages[name] = share.part / share.whole
+                if isinstance(share, EpisodeShare):
+                    averages[f"{name} ±"] = share.interval
+        return averages
 
 
 @dataclass(frozen=True)
@@ -72,7 +113,7 @@ class Classification(Task):
         gradient = np.empty_like(logits)
         return float(softmax_cross_entropy(logits, batch.targets, batch.mask, gradient)), gradient
 
-    def shares(self, wrong: np.ndarray, batch: Batch) -> dict[str, Share]:
+    def shares(self, wrong: np.ndarray, batch: Batch) -> Mapping[str, Share | EpisodeShare]:
         """What to count besides all errors, from wrong (T, B): whether the answer of a step counts and is wrong."""
         return {}
 

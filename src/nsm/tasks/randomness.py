@@ -143,6 +143,18 @@ class Draws:
         """(N, size) uniform permutations of {0, …, size − 1}."""
         return np.argsort(self.words(purpose, size), axis=1, kind="stable")
 
+    def distinct(self, purpose: int, count: int, limit: int) -> Ints:
+        """(N, count) different numbers of {0, …, limit − 1}, in random order."""
+        picks = np.empty((self.sequences, count), dtype=np.int64)
+        chance = self.uniform(purpose, count)
+        for place in range(count):
+            # One of those that are left, counted without the earlier picks: passing each of them, from the least on.
+            pick = (chance[:, place] * (limit - place)).astype(np.int64)
+            for earlier in np.sort(picks[:, :place], axis=1).T:
+                pick += pick >= earlier
+            picks[:, place] = pick
+        return picks
+
     def arcsine(self, purpose: int, count: int) -> Doubles:
         """(N, count) from Beta(½, ½), the arcsine distribution: its distribution function inverts to sin²(πu/2)."""
         root: Doubles = np.sin(0.5 * np.pi * self.uniform(purpose, count))

@@ -6,10 +6,13 @@ from difflib import get_close_matches
 from typing import Literal, NamedTuple, get_args
 
 from nsm.checks import UserError
+from nsm.tasks import babi
 from nsm.tasks.associative_recall import AssociativeRecall
+from nsm.tasks.babi import Babi
 from nsm.tasks.continual import Continual
 from nsm.tasks.copy import Copy
 from nsm.tasks.ngrams import NGrams
+from nsm.tasks.omniglot import Omniglot
 from nsm.tasks.priority_sort import PrioritySort
 from nsm.tasks.repeat_copy import RepeatCopy
 from nsm.tasks.sequencing import Sequencing
@@ -45,6 +48,12 @@ def _sequence(*subtasks: TaskPair) -> TaskPair:
         Sequencing(tuple(subtask.train for subtask in subtasks)),
         Sequencing(tuple(subtask.test for subtask in subtasks)),
     )
+
+
+def _few_shot(classes: int, length: int) -> TaskPair:
+    """Tested on other characters, and on drawings as they are."""
+    train = Omniglot(classes, length)
+    return TaskPair(train, replace(train, purpose="test", quarters=False, angle=0.0, shift=0.0))
 
 
 # What is tested is what was trained: `Continual.tasks`, one by one.
@@ -84,16 +93,19 @@ TASKS: dict[str, TaskPair] = {
     "copy+priority-sort": _sequence(SUBTASKS["copy"], SUBTASKS["priority-sort"]),
     "copy+repeat-copy+associative-recall+priority-sort": _sequence(*SUBTASKS.values()),
     "continual": TaskPair(_CONTINUAL, _CONTINUAL),
+    "omniglot-5": _few_shot(classes=5, length=50),
+    "omniglot-10": _few_shot(classes=10, length=75),
 }
 
 
 def get(name: str, protocol: Protocol = "paper") -> TaskPair:
-    """The task of that name: one of `TASKS`, or two or more of `SUBTASKS` joined by "+".
+    """The task of that name: one of `TASKS`, two or more of `SUBTASKS` joined by "+", or some tasks of bAbI.
 
     Args:
-        name: say "copy", or "priority-sort+repeat-copy".
-        protocol: "paper", or "authors" for the published code's repeat counts: another mean, and in the test the test's
-            own range to normalise with, so that a count no longer means what it meant in training.
+        name: say "copy", "priority-sort+repeat-copy", or "babi-1,4".
+        protocol: "paper", or "authors" for what the published code does: repeat counts with another mean, and in a test
+            with the test's own range to normalise by, so that a count no longer means what it meant in training; some
+            lines and stories of bAbI left out.
 
     Raises:
         ValueError: there is no such task.
@@ -104,8 +116,10 @@ def get(name: str, protocol: Protocol = "paper") -> TaskPair:
         pair = TASKS[name]
     elif "+" in name:
         pair = _combined(name)
+    elif (numbers := babi.parse_name(name)) is not None:
+        pair = TaskPair(Babi(numbers), Babi(numbers, "test"))
     else:
-        raise _unknown("task", name, TASKS)
+        raise _unknown("task", name, (*TASKS, babi.NAME))
     return _as_the_authors(pair) if protocol == "authors" else pair
 
 
@@ -129,10 +143,14 @@ def _combined(name: str) -> TaskPair:
 
 def _as_the_authors(pair: TaskPair) -> TaskPair:
     def train(task: Task) -> Task:
+        if isinstance(task, Babi):
+            return replace(task, protocol="authors")
         return replace(task, count_mean="authors") if isinstance(task, RepeatCopy) else task
 
     def test(task: Task) -> Task:
-        return replace(task, count_mean="authors", normalise=task.repeats) if isinstance(task, RepeatCopy) else task
+        if isinstance(task, RepeatCopy):
+            return replace(task, count_mean="authors", normalise=task.repeats)
+        return train(task)
 
     return TaskPair(pair.train.mapped(train), pair.test.mapped(test))
 

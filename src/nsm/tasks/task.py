@@ -1,7 +1,7 @@
 """What a task is."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -14,6 +14,9 @@ from nsm.tasks.batch import Batch
 from nsm.tasks.layout import Phases, assemble
 from nsm.tasks.metrics import Sums
 from nsm.tasks.randomness import Draws
+
+EXAMINED = 50
+"""Sequences per batch where nothing is learnt."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,14 @@ class Task(ABC):
     def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
         """The batches of a block, one for each of `draws.steps`, with blank channels after the task's own ones."""
 
+    def require(self) -> None:
+        """Raise a UserError if something that batches are made of, a data set say, is not there."""
+        return
+
+    def held_out(self) -> "Task":
+        """The task by which progress is judged: this one, with lengths drawn for every sequence."""
+        return replace(self, ragged=True)
+
     def batch(self, seed: int, stream: int, step: int, batch_size: int) -> Batch:
         """The batch of one step."""
         return self.block(seed, stream, step, 1, batch_size)[0]
@@ -56,6 +67,16 @@ class Task(ABC):
     def block(self, seed: int, stream: int, first_step: int, steps: int, batch_size: int) -> list[Batch]:
         """The batches of consecutive steps: the same bytes as `batch` gives, for a fraction of the time."""
         return self.lay_out(Draws(seed, stream, first_step, steps, batch_size), self.input_size, self.output_size)
+
+    def examination(self, seed: int, stream: int, sequences: int) -> Iterator[Batch]:
+        """The batches that a machine is judged by: `sequences` sequences, or all there are if those are fewer."""
+        for step, start in enumerate(range(0, sequences, EXAMINED)):
+            yield self.batch(seed, stream, step, min(EXAMINED, sequences - start))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What every result on this task has to say, because it is not what one would expect: a sentence each."""
+        return ()
 
     def min_slots(self, batch: Batch) -> int:
         """How many memory slots the batch needs at least.

@@ -62,6 +62,10 @@ class RunConfig:
     """Draw the size of the tape afresh for every batch, log-uniform between what the sequence needs and N."""
     cell_noise: float = 0.0
     """Deviation of Gaussian noise on the LSTM's cell while training."""
+    easy_steps: int = 0
+    """Few-shot learning: for how many iterations easy episodes are mixed in, ever fewer of them."""
+    persistent: bool = False
+    """Memory is not wiped: a batch begins with what the one before left in it; controller and reads begin anew."""
     key_loss: float = 0.1
     """η_0, the weight of l_p at the first iteration; 0 leaves l_p out."""
     key_loss_decay: float = 0.9
@@ -69,6 +73,8 @@ class RunConfig:
     log_every: int = 100
     evaluate_every: int = 1_000
     evaluate_sequences: int = 64
+    follow_test: bool = False
+    """Also look at as many test sequences each time: a learning curve that decides nothing."""
     test_sequences: int = 1_000
     checkpoint_every: int = 5_000
     keep_checkpoints: int = 2
@@ -76,6 +82,8 @@ class RunConfig:
     """A held-out loss below this counts as having solved the training task."""
     stop_when_solved: int = 0
     """Stop after this many solved evaluations in a row; 0 runs to the end."""
+    world_size: int = 1
+    """Processes that divide each batch among them; the sums of their gradients round differently for each number."""
 
     def __post_init__(self) -> None:
         choose("preset", self.preset, PRESETS)
@@ -88,13 +96,22 @@ class RunConfig:
             at_least(name, getattr(self, name), 1)
         for name in ("test_sequences", "checkpoint_every", "keep_checkpoints"):
             at_least(name, getattr(self, name), 1)
-        at_least("stop_when_solved", self.stop_when_solved, 0)
+        for name in ("stop_when_solved", "easy_steps"):
+            at_least(name, getattr(self, name), 0)
+        if not 1 <= self.world_size <= self.batch_size:
+            raise UserError(
+                f"batch_size must be at least 1 for each of the {self.world_size} processes, was {self.batch_size}"
+            )
         for name in ("cell_noise", "key_loss", "key_loss_decay", "solved_loss"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
                 raise UserError(f"{name} must be at least 0, was {value!r}")
         if self.stop_when_solved and self.task == "continual":
             raise UserError("stop_when_solved must be 0 for continual learning: it would end in the first phase")
+        if self.persistent and self.world_size > 1:
+            raise UserError("persistent memory needs one process: what is kept belongs to a whole batch")
+        if self.persistent and self.random_slots:
+            raise UserError("persistent and random_slots exclude each other: what is kept needs a tape of one size")
         if self.cell_noise and self.machine.controller.kind != "lstm":
             raise UserError(f"cell_noise needs an lstm controller, was {self.machine.controller.kind!r}")
 

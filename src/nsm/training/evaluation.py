@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from nsm import nested
 from nsm.machine import Machine
 from nsm.tasks import Sums, Task
+from nsm.tasks.task import EXAMINED
 
 HELD_OUT, TEST = 1, 2
 """Streams of the generators: training draws from stream 0."""
-BATCH = 50
+FILLING = 4
+"""Batches before the first that counts if memory is persistent: by then what it began with has been written over."""
 
 
 @torch.no_grad()
 def evaluate(
-    machine: Machine, task: Task, sequences: int, seed: int = 0, stream: int = TEST, slots: int | None = None
+    machine: Machine,
+    task: Task,
+    sequences: int,
+    seed: int = 0,
+    stream: int = TEST,
+    slots: int | None = None,
+    persistent: bool = False,
 ) -> Sums:
-    """The machine's figures on `sequences` sequences of a task; `slots` is the tape's size if not the machine's own."""
+    """The machine's figures on `sequences` sequences of a task.
+
+    `slots` is the tape's size if not the machine's own; `persistent` memory goes from each batch to the next.
+    """
     training, device = machine.training, machine.initial_read.device
     machine.eval()
     total: Sums | None = None
+    filling = FILLING if persistent else 0
+    kept: Any = None
     try:
-        for step, start in enumerate(range(0, sequences, BATCH)):
-            batch = task.batch(seed, stream, step, min(BATCH, sequences - start))
-            state = machine.initial_state(batch.mask.shape[1], slots)
+        for number, batch in enumerate(task.examination(seed, stream, sequences + filling * EXAMINED)):
+            size = batch.mask.shape[1]
+            state = machine.initial_state(size, slots)
+            if kept is not None:
+                state = state._replace(memory=nested.apply(lambda leaf, size=size: leaf[:size], kept))
             x = torch.from_numpy(batch.inputs).to(device)
-            logits, _ = machine(x, state, lengths=batch.lengths.tolist())
-            metrics = task.metrics(logits, batch)
-            total = metrics if total is None else total + metrics
+            logits, final = machine(x, state, lengths=batch.lengths.tolist())
+            kept = final.memory if persistent else None
+            if number >= filling:
+                metrics = task.metrics(logits, batch)
+                total = metrics if total is None else total + metrics
     finally:
         machine.train(training)
     assert total is not None

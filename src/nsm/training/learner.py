@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 import torch
 
 from nsm import nested
-from nsm.fused.engine import Engine
+from nsm.fused.function import engine
 from nsm.fused.optimiser import squares
 from nsm.machine import Machine, MachineState, Noise
 from nsm.programs import annealing
 from nsm.tasks import Batch, Task
+from nsm.tasks.arrays import Floats, Ints
 from nsm.training.config import RunConfig
+from nsm.training.distribution import ALONE, Distribution
 from nsm.training.optimiser import Optimiser, flatten
+
+KEPT = "kept."
+"""Begins the names of persistent memory in a checkpoint."""
 
 
 class Diverged(Exception):
@@ -29,19 +35,24 @@ class Learner(ABC):
         self.machine, self.config = machine, config
         self.flat, self.gradient = flatten(machine)
         self.optimiser = Optimiser(config.optimiser, self.flat, self.gradient)
+        self.ranks: Distribution = ALONE
+        self.kept: Any = None
+        """The memory's state after the last batch, in tensors, if memory is persistent."""
 
     def step(self, task: Task, batch: Batch, step: int) -> float:
         """Learn from a batch; returns its loss, without l_p. Everything random follows from the seed and the step."""
         slots, noise = self._draw(task, batch, step)
+        part = self.ranks.part(batch, noise)
         self.gradient.fill_(0)
-        loss = self._gradients(task, batch, slots, noise)
+        loss = self._gradients(task, part.batch, slots, part.noise)
+        loss = self.ranks.total(self.gradient, loss, part.weight)
         eta = annealing(step, self.config.key_loss, self.config.key_loss_decay)
         # After some hundred iterations η is nothing: l_p is left out when it can't move a float any more.
         penalty = eta * self.machine.program_loss() if eta > 1e-12 else None
         if penalty is not None and penalty.requires_grad:  # without keys, in a MANN say, it is a constant 0
             penalty.backward()
         # Before the update: weights stay what they were when all was well.
-        if not np.isfinite(loss):
+        if not math.isfinite(loss):
             raise Diverged(f"the loss became {loss} at iteration {step + 1}; the first bad tensor is {self._bad()}")
         if not _finite(self.gradient):
             raise Diverged(f"a gradient is not finite at iteration {step + 1}; the first bad tensor is {self._bad()}")
@@ -57,8 +68,22 @@ class Learner(ABC):
         """Do what only the first iteration has to, compile that is, before time is taken; nothing else changes."""
         batch = task.batch(self.config.seed, 0, 0, 1)
         self._gradients(task, batch, *self._draw(task, batch, 0))
+        self.kept = None
         spare = [torch.zeros_like(self.flat[:16]) for _ in range(2)]
         Optimiser(self.config.optimiser, *spare).step(0.0)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What must be saved beside the weights to go on later."""
+        kept = {} if self.kept is None else self.kept._asdict()
+        return self.optimiser.state() | {f"{KEPT}{name}": leaf for name, leaf in kept.items() if leaf is not None}
+
+    def restore(self, state: dict[str, torch.Tensor]) -> None:
+        """Take over a saved state."""
+        self.optimiser.restore(state)
+        kept = {name: leaf.to(self.flat.device) for name, leaf in state.items() if name.startswith(KEPT)}
+        if kept:
+            blank = self.machine.memory.initial_state(1)
+            self.kept = type(blank)(*(kept.get(f"{KEPT}{name}") for name in blank._fields))
 
     @abstractmethod
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
@@ -112,8 +137,12 @@ class ReferenceLearner(Learner):
         device = self.flat.device
         drawn = Noise(*(None if n is None else torch.from_numpy(n).to(device) for n in noise))
         state = self.machine.initial_state(batch.mask.shape[1], slots)
+        if self.kept is not None:
+            state = state._replace(memory=self.kept)
         x = torch.from_numpy(batch.inputs).to(device)
-        logits, _ = self.machine(x, state, lengths=batch.lengths.tolist(), noise=drawn)
+        logits, final = self.machine(x, state, lengths=batch.lengths.tolist(), noise=drawn)
+        if self.config.persistent:
+            self.kept = nested.apply(torch.detach, final.memory)
         loss = task.loss(logits, batch)
         loss.backward()
         return loss.item()
@@ -124,20 +153,40 @@ class FusedLearner(Learner):
 
     def __init__(self, machine: Machine, config: RunConfig, threads: int = 1) -> None:
         super().__init__(machine, config)
-        self.engine = Engine(machine)
+        self.engine = engine(machine)  # that of `machine(x)` too: an evaluation has the same threads and buffers
         self.engine.threads = threads
         self._weights, self._gradient = self.flat.numpy(), self.gradient.numpy()
         self._starts = dict(machine.controller.initial.items())
         self._states: dict[tuple[int, int | None], MachineState] = {}
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
-        state = self._initial_state(batch.mask.shape[1], slots)
-        run = self.engine.run(self._weights, batch.inputs, batch.lengths.tolist(), state, noise)
+        state, counted = self._initial_state(batch.mask.shape[1], slots), int(np.count_nonzero(batch.mask))
+        ends = batch.lengths.tolist()
+        if self.config.persistent:
+            return self._persistent_gradients(task, batch, ends, state, noise)
+
+        def loss(outputs: Floats, samples: Ints | None) -> tuple[float, Floats]:
+            """A mean over counted steps: the mean over those of some sequences, times the share they have of all."""
+            if samples is None:
+                return task.loss_and_gradient(outputs, batch)
+            part = batch.part(samples)
+            mean, d_outputs = task.loss_and_gradient(outputs, part)
+            share = int(np.count_nonzero(part.mask)) / max(counted, 1)
+            return mean * share, d_outputs * np.float32(share)
+
+        return self.engine.learn(self._weights, batch.inputs, ends, state, noise, loss, self._gradient)
+
+    def _persistent_gradients(
+        self, task: Task, batch: Batch, ends: list[int], state: MachineState, noise: Noise
+    ) -> float:
+        """As `_gradients`, with the whole batch at once: its final memory is where the next one begins."""
+        if self.kept is not None:
+            state = state._replace(memory=nested.apply(torch.Tensor.numpy, self.kept))
+        run = self.engine.run(self._weights, batch.inputs, ends, state, noise)
         loss, d_outputs = task.loss_and_gradient(run.outputs(), batch)
-        run.backward(d_outputs, None, self._gradient)
-        for name, d_start in run.start_gradient().items():
-            if name in self._starts:
-                self._starts[name].grad += torch.from_numpy(d_start)
+        self.kept = nested.apply(torch.from_numpy, run.final().memory)
+        run.back(d_outputs, None)
+        run.collect(self._gradient, start=True)
         return loss
 
     def _initial_state(self, batch: int, slots: int | None) -> MachineState:

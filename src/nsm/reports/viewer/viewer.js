@@ -318,7 +318,7 @@ const selected = (kind) => state.run.heads.filter((head, index) => head.kind ===
 function tapeLayout() {
   const reads = selected("read"), writes = selected("write");
   const width = state.run.memory ? state.run.memory.shape[2] : 0;
-  const contents = width ? Math.min(240, Math.max(80, width * 11)) : 16;
+  const contents = width ? Math.min(240, Math.max(150, width * 11)) : 16;
   const top = reads.length * (tape.lane + tape.gap);
   return { reads, writes, width, top, contents, height: top + contents + writes.length * (tape.lane + tape.gap) + tape.axis };
 }

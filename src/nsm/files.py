@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 
@@ -17,6 +18,24 @@ def write_atomically(path: Path, content: bytes) -> None:
         sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_directory_atomically(path: Path, contents: dict[str, bytes]) -> None:
+    """Write a directory's files in this order under a temporary name, force them to the disk, then give it its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        for name, content in contents.items():
+            write_durably(temporary / name, content)
+        sync_directory(temporary)
+        if path.exists():
+            remove_atomically(path)
+        os.rename(temporary, path)
+        sync_directory(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_atomically(path: Path) -> None:
@@ -52,3 +71,17 @@ def sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def cache_directory(kind: str) -> Path:
+    """A directory for what can be made again: under NSM_CACHE, or the user's cache directory, or a temporary one."""
+    base = os.environ.get("NSM_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsm"
+    for root in (Path(base), Path(tempfile.gettempdir()) / f"nsm-{os.getuid()}"):
+        path = root / kind
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(path, os.W_OK):
+            return path
+    raise OSError(f"no directory for {kind}: {base} can't be written; set NSM_CACHE to one that can")

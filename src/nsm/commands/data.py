@@ -1,0 +1,63 @@
+"""nsm data"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import tyro
+
+from nsm.checks import UserError, choose
+from nsm.commands.terminal import console, option
+from nsm.data import babi, omniglot
+from nsm.data.source import Finding, RemoteFile, fetch, root
+
+
+class DataSet(Protocol):
+    """What a module of nsm.data has."""
+
+    @property
+    def FILES(self) -> tuple[RemoteFile, ...]: ...
+    def check(self, root: Path) -> Finding: ...
+
+
+DATA_SETS: dict[str, DataSet] = {"omniglot": omniglot, "babi": babi}
+DataDir = Annotated[Path | None, option("PATH", "$NSM_DATA, or nsm in the user's data directory")]
+"""An option of every command that reads data."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Get a data set, or look whether it is whole. What is in place already is never downloaded again.
+
+    Ends with code 2 if something is missing, damaged or can't be had.
+
+    Example: nsm data fetch omniglot --data-dir ~/data
+    """
+
+    action: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="fetch|check")]
+    """fetch (download what is missing, then check) or check."""
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """omniglot or babi."""
+    data_dir: DataDir = None
+    """Where data sets lie, a directory for each."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> None:
+        choose("action", self.action, ("fetch", "check"))
+        data_set = DATA_SETS[choose("data set", self.name, DATA_SETS)]
+        directory = root(self.data_dir)
+        if self.action == "fetch":
+            fetch(data_set.FILES, directory / self.name)
+        finding = data_set.check(directory)
+        if self.json:
+            where = {"name": self.name, "directory": str(directory / self.name)}
+            print(json.dumps({**where, "found": finding.lines, "problems": finding.problems}, indent=2))
+        else:
+            for line in finding.lines:
+                console().print(line)
+        if finding.problems:
+            raise UserError("; ".join(finding.problems))

@@ -1,0 +1,277 @@
+"""bAbI (Weston et al., 2015): twenty tasks of question answering, 10,000 training questions each.
+
+Read from the official archive as it is, or from the directory it unpacks to. Nothing is ever unpacked: the files of an
+archive are read by name, so a path that leads elsewhere or a link in it can do no harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nsm.checks import UserError, choose
+from nsm.data import stories
+from nsm.data.source import Finding, RemoteFile
+from nsm.data.stories import EncodedStories, Story
+from nsm.files import cache_directory, write_atomically
+
+logger = logging.getLogger("nsm")
+
+NAME = "babi"
+FOLDER = "tasks_1-20_v1-2"
+ARCHIVE = f"{FOLDER}.tar.gz"
+FILES = (
+    RemoteFile(
+        ARCHIVE,
+        (
+            f"http://www.thespermwhale.com/jaseweston/babi/{ARCHIVE}",
+            f"https://s3.amazonaws.com/text-datasets/babi_{ARCHIVE}",
+        ),
+        checksum=None,
+        unpacked=FOLDER,
+    ),
+)
+SPLITS = ("train", "test")
+TASKS = range(1, 21)
+TRAINING_STORIES = (2000, 2000, 2000, 10000, *[2000] * 10, 2500, 10000, 1250, 1978, 10000, 933)
+"""Of the released files, task by task: what an epoch is made of, known before any file is read."""
+PROTOCOLS = ("paper", "authors")
+MOST_WORDS = 800
+"""The published code leaves longer training stories out."""
+LARGEST = 64 << 20
+"""Bytes a file may have: the largest released one has a twelfth of it."""
+ENCODING = 1
+"""Goes up when the same files would be encoded differently."""
+
+
+@cache
+def released() -> dict[str, str]:
+    """The released files, the 1,000-question ones too, with the git blob hash of each."""
+    lines = (files("nsm.data") / "babi-files.txt").read_text(encoding="utf-8").splitlines()
+    return {name: digest for digest, name in map(str.split, lines)}
+
+
+def file_name(task: int, split: str) -> str:
+    """The file of a task's training or test stories."""
+    begin, end = f"en-10k/qa{task}_", f"_{split}.txt"
+    return next(name for name in released() if name.startswith(begin) and name.endswith(end))
+
+
+def blob_hash(content: bytes) -> str:
+    """What git would call a file of this content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The official archive."""
+
+    path: Path
+
+    def digest(self) -> str:
+        """Changes whenever the content does."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+    def read(self) -> dict[str, bytes]:
+        """The released files that are there, by name."""
+        found = {}
+        try:
+            with tarfile.open(self.path) as archive:
+                for member in archive:
+                    name = "/".join(member.name.split("/")[-2:])
+                    if name not in released() or not member.isfile():
+                        continue
+                    if member.size > LARGEST:
+                        raise UserError(f"{self.path}: {name} has {member.size:,} bytes; it should have a few million")
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    found[name] = content.read()
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise UserError(f"{self.path} is damaged: {error}") from None
+        return found
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The directory the archive unpacks to."""
+
+    path: Path
+
+    def digest(self) -> str:
+        digest = hashlib.sha256()
+        for name, content in self.read().items():
+            digest.update(f"{name} {blob_hash(content)} ".encode())
+        return digest.hexdigest()
+
+    def read(self) -> dict[str, bytes]:
+        try:
+            return {name: (self.path / name).read_bytes() for name in released() if (self.path / name).is_file()}
+        except OSError as error:
+            raise UserError(f"{error.filename} can't be read: {error.strerror}") from None
+
+
+def locate(root: Path) -> Archive | Folder:
+    """Where the files are; an unpacked directory goes before the archive it came from."""
+    directory = root / NAME
+    for folder in (directory / FOLDER, directory):
+        if (folder / "en-10k").is_dir():
+            return Folder(folder)
+    if (directory / ARCHIVE).is_file():
+        return Archive(directory / ARCHIVE)
+    raise UserError(
+        f"bAbI is not in {directory}: get it with nsm data fetch babi, or put {ARCHIVE} there, unpacked or not"
+    )
+
+
+def check(root: Path) -> Finding:
+    """Compare every file with the released one."""
+    source = locate(root)
+    content = source.read()
+    lines, problems = [f"reading {source.path}"], []
+    complete = True
+    for folder in ("en-10k", "en"):
+        names = [name for name in released() if name.startswith(f"{folder}/")]
+        missing = [name for name in names if name not in content]
+        different = [name for name in names if name in content and blob_hash(content[name]) != released()[name]]
+        same = len(names) - len(missing) - len(different)
+        lines.append(f"{folder}: {same} of {len(names)} files are the released ones, byte for byte")
+        problems += [f"{name} is not the released file; results that use it will say so" for name in different]
+        if folder == "en-10k":  # the only ones that are read
+            problems += [f"{name} is missing" for name in missing]
+            complete = not missing
+    if complete:
+        corpus = load(root)
+        for split in SPLITS:
+            part = getattr(corpus, split)
+            words = f"{len(part):,} stories, {part.questions:,} questions, {len(part.shown):,} words"
+            lines.append(f"{split}: {words}, the longest story {part.lengths.max():,}")
+    return Finding(lines, problems)
+
+
+# --- what is in them --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """All stories of the twenty tasks, and what has to be said about them."""
+
+    train: EncodedStories
+    test: EncodedStories
+    missing: tuple[str, ...]
+    """Files that are not there."""
+    notes: dict[int, tuple[str, ...]]
+    """What a result on a task has to say: files that are not the released ones, what was left out."""
+
+
+@lru_cache(maxsize=4)
+def load(root: Path, protocol: str = "paper") -> Corpus:
+    """Read all stories, once in a process, and from the cache where the same files have been read before.
+
+    Args:
+        root: the data directory.
+        protocol: "paper", all of every file; or "authors", which leaves out, as the published code does, lines that say
+            the same as the line before them, and training stories of more than 800 words.
+    """
+    choose("protocol", protocol, PROTOCOLS)
+    source = locate(root)
+    parts = (source.digest(), protocol, str(ENCODING), *stories.vocabulary())
+    key = hashlib.sha256(" ".join(parts).encode()).hexdigest()
+    path = cache_directory(NAME) / f"{key[:24]}.npz"
+    kept = _read_cache(path)
+    if kept is not None:
+        return kept
+    corpus = build(source.read(), protocol)
+    try:
+        _write_cache(path, corpus)
+    except OSError as error:
+        logger.warning("nsm: the encoded stories can't be kept in %s: %s", path.parent, error.strerror)
+    return corpus
+
+
+def build(content: dict[str, bytes], protocol: str) -> Corpus:
+    """Parse and encode the files that are there."""
+    missing: list[str] = []
+    notes: dict[int, list[str]] = {task: [] for task in TASKS}
+
+    def of(split: str) -> Iterator[tuple[int, Story]]:
+        for task in TASKS:
+            name = file_name(task, split)
+            if name not in content:
+                missing.append(name)
+                continue
+            if blob_hash(content[name]) != released()[name]:
+                kind = "training" if split == "train" else "test"
+                notes[task].append(f"the {kind} file of task {task} is not the released one")
+            try:
+                text = content[name].decode("ascii")
+            except UnicodeDecodeError as error:
+                line = content[name].count(b"\n", 0, error.start) + 1
+                raise UserError(f"{name}, line {line}: it holds a byte that is no ASCII character") from None
+            found = stories.parse(text, name)
+            if protocol == "authors":
+                found, left_out = _as_the_authors(found, split)
+                notes[task] += [f"task {task}, {split}: {words}" for words in left_out]
+            yield from ((task, story) for story in found)
+
+    train, test = (stories.encode(of(split)) for split in SPLITS)
+    return Corpus(train, test, tuple(missing), {task: tuple(said) for task, said in notes.items()})
+
+
+def _as_the_authors(found: list[Story], split: str) -> tuple[list[Story], list[str]]:
+    """Less of the stories, as in the published code, and what is left out in words."""
+    shorter = [stories.without_repetitions(story) for story in found]
+    kept = [story for story in shorter if split == "test" or stories.length(story) <= MOST_WORDS]
+    repeated = sum(map(len, found)) - sum(map(len, shorter))
+    questions = sum(bool(line.answer) for story in found for line in story)
+    questions -= sum(bool(line.answer) for story in shorter for line in story)
+    said = []
+    if repeated:
+        said.append(f"{repeated:,} repeated lines left out, {questions:,} questions among them")
+    if len(kept) < len(shorter):
+        said.append(f"{len(shorter) - len(kept):,} stories of more than {MOST_WORDS} words left out")
+    return kept, said
+
+
+def _write_cache(path: Path, corpus: Corpus) -> None:
+    arrays: dict[str, Any] = {}
+    for split in SPLITS:
+        part: EncodedStories = getattr(corpus, split)
+        asked = part.answers[part.answers >= 0]  # where they belong is where a blank is shown
+        arrays |= {f"{split}.shown": part.shown, f"{split}.answers": asked, f"{split}.starts": part.starts}
+        arrays[f"{split}.task"] = part.task
+    said = json.dumps({"missing": corpus.missing, "notes": corpus.notes})
+    buffer = io.BytesIO()
+    np.savez(buffer, said=np.array(said), **arrays)
+    write_atomically(path, buffer.getvalue())
+
+
+def _read_cache(path: Path) -> Corpus | None:
+    """What was kept, None if nothing was or it is damaged: it can always be made again."""
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as kept:
+            said = json.loads(str(kept["said"]))
+            parts = []
+            for split in SPLITS:
+                shown = kept[f"{split}.shown"]
+                answers = np.full_like(shown, -1)
+                answers[shown == stories.vocabulary()[stories.BLANK]] = kept[f"{split}.answers"]
+                parts.append(EncodedStories(shown, answers, kept[f"{split}.starts"], kept[f"{split}.task"]))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    notes = {int(task): tuple(words) for task, words in said["notes"].items()}
+    return Corpus(parts[0], parts[1], tuple(said["missing"]), notes)

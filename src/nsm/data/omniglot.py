@@ -1,0 +1,235 @@
+"""Omniglot (Lake et al., 2015): 1,623 handwritten characters of 50 alphabets, each drawn by 20 people.
+
+In the data directory, as in the official download:
+
+    omniglot/images_background.zip      30 alphabets, 964 characters     or unpacked: omniglot/images_background/
+    omniglot/images_evaluation.zip      20 alphabets, 659 characters     or unpacked: omniglot/images_evaluation/
+    omniglot/split.txt                  only for a set of your own: its characters, and which are for training
+
+Archives are read, never unpacked, so no name inside one can lead anywhere. The 1,623 characters are split by character
+into 1,200 for training and 423 for testing, as `omniglot-split.txt` beside this file has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nsm.checks import UserError
+from nsm.data.source import Finding, RemoteFile
+from nsm.files import cache_directory, write_atomically
+
+logger = logging.getLogger("nsm")
+NAME = "omniglot"
+_ADDRESS = "https://github.com/brendenlake/omniglot/raw/master/python"
+FILES = tuple(
+    RemoteFile(f"{part}.zip", (f"{_ADDRESS}/{part}.zip",), checksum, unpacked=part)
+    for part, checksum in (
+        ("images_background", "md5:68d2efa1b9178cc56df9314c21c6e718"),
+        ("images_evaluation", "md5:6b91aef0f799c5bb55b94e3f2daec811"),
+    )
+)
+HELP = f"`nsm data fetch {NAME}` gets it"
+DRAWINGS = 20
+SIDE = 105
+"""Pixels of a drawing's side."""
+SMALL_SIDE = 20
+"""Pixels of the side of what a machine sees."""
+FINE_SIDE = 2 * SMALL_SIDE + 1
+"""Points of the side of what is kept; see `shrink`."""
+_RECIPE = "1"
+"""What the cache is for: to be changed with the way that images are made."""
+
+
+class Characters(NamedTuple):
+    """All characters, shrunk."""
+
+    images: npt.NDArray[np.uint8]
+    """(characters, 20, 41, 41), see `shrink`"""
+    train: npt.NDArray[np.int64]
+    """which characters are for training"""
+    test: npt.NDArray[np.int64]
+
+
+class _Part(NamedTuple):
+    """The drawings of an archive, or of the directory it unpacks to."""
+
+    path: Path
+    characters: dict[str, list[str]]
+    """"images_background/Alphabet/character01" → the names of its drawings, rising"""
+    read: Callable[[str], bytes]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def load(root: Path) -> Characters:
+    """The characters in a data directory: from the cache, or read and cached, which takes some seconds, once.
+
+    Raises:
+        UserError: something is missing or damaged: which file, and how to get it.
+    """
+    split = _split(root / NAME)
+    places = _places(root / NAME)
+    digest = hashlib.sha256(repr((_RECIPE, split, [_digest(place) for place in places])).encode()).hexdigest()
+    path = cache_directory(NAME) / f"{digest[:32]}.npy"
+    shape = (len(split), DRAWINGS, FINE_SIDE, FINE_SIDE)
+    images = _cached(path, shape)
+    if images is None:
+        logger.warning("nsm: reading the drawings in %s, once; this takes some seconds …", root / NAME)
+        images = np.empty(shape, dtype=np.uint8)
+        for index, drawings in enumerate(_read([_open(place) for place in places], split)):
+            images[index] = shrink(drawings)
+        content = io.BytesIO()
+        np.save(content, images)
+        write_atomically(path, content.getvalue())
+    purposes = np.array(list(split.values()))
+    return Characters(images, *(np.flatnonzero(purposes == purpose) for purpose in ("train", "test")))
+
+
+def _cached(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8] | None:
+    try:
+        images: npt.NDArray[np.uint8] = np.load(path, mmap_mode="r")
+    except (OSError, ValueError):
+        return None
+    return images if images.shape == shape and images.dtype == np.uint8 else None
+
+
+def shrink(drawings: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    """Ink (…, 105, 105) → 41 × 41 points, each the share of ink, 0 to 255, in the pixel of a 20 × 20 image around it.
+
+    Points lie half such a pixel apart, the first and the last on the image's edges. So `[1::2, 1::2]` is the 20 × 20
+    image itself, and one that is turned or moved a little is interpolated from points that are blurred no more than it.
+    """
+    pixel = SIDE / SMALL_SIDE
+    centre = np.arange(FINE_SIDE)[:, None] * pixel / 2
+    edge = np.arange(SIDE)
+    inside = np.minimum(centre + pixel / 2, edge + 1) - np.maximum(centre - pixel / 2, edge)
+    share = (np.maximum(inside, 0) / pixel).astype(np.float32)
+    points: npt.NDArray[np.uint8] = np.rint(255 * (share @ drawings.astype(np.float32) @ share.T)).astype(np.uint8)
+    return points
+
+
+def _read(parts: list[_Part], split: dict[str, str]) -> Iterator[npt.NDArray[np.bool_]]:
+    """The ink of every character of the split, (20, 105, 105) each."""
+    where = {character: part for part in parts for character in part.characters}
+    for character in split:
+        part = where.get(character)
+        if part is None:
+            folder = next((part.path for part in parts if part.path.stem == character.split("/")[0]), parts[0].path)
+            raise UserError(f"{folder} is not whole: it has no {character}; {HELP} once it is out of the way")
+        yield _drawings(part, character)
+
+
+def _drawings(part: _Part, character: str) -> npt.NDArray[np.bool_]:
+    names = part.characters[character]
+    if len(names) != DRAWINGS:
+        raise UserError(
+            f"{part.path} is not whole: {character} has {len(names)} drawings of {DRAWINGS}; "
+            f"{HELP} once it is out of the way"
+        )
+    return np.stack([_drawing(part, name) for name in names])
+
+
+def _drawing(part: _Part, name: str) -> npt.NDArray[np.bool_]:
+    from PIL import Image  # here, because it takes a while and few commands need it
+
+    try:
+        with Image.open(io.BytesIO(part.read(name))) as image:
+            size, ink = image.size, ~np.asarray(image.convert("1"))
+    except (OSError, SyntaxError, ValueError, zipfile.BadZipFile, zlib.error, EOFError):
+        raise UserError(f"{part.path} is damaged: {name} can't be read; {HELP} once it is out of the way") from None
+    if size != (SIDE, SIDE):
+        raise UserError(f"{part.path} is not Omniglot: {name} has {size[0]}×{size[1]} pixels, not {SIDE}×{SIDE}")
+    return ink
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------
+
+
+def check(root: Path) -> Finding:
+    """Look at every drawing in a data directory."""
+    finding = Finding()
+    try:
+        split = _split(root / NAME)
+        parts = [_open(place) for place in _places(root / NAME)]
+        for part in parts:
+            alphabets = {character.rsplit("/", 1)[0] for character in part.characters}
+            drawings = sum(map(len, part.characters.values()))
+            counts = f"{len(alphabets)} alphabets, {len(part.characters):,} characters, {drawings:,} drawings"
+            finding.lines.append(f"{part.path.name}: {counts}")
+        for _ in _read(parts, split):
+            pass
+        purposes = list(split.values())
+        counts = f"{purposes.count('train'):,} characters for training, {purposes.count('test'):,} for testing"
+        finding.lines.append(f"all whole: {counts}")
+    except UserError as error:
+        finding.problems.append(str(error))
+    return finding
+
+
+def _split(directory: Path) -> dict[str, str]:
+    """Every character, in the order of the array it is kept in, and what it is for: "train" or "test"."""
+    own = directory / "split.txt"
+    text = own.read_text() if own.exists() else resources.files(__package__).joinpath("omniglot-split.txt").read_text()
+    split = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        purpose, _, character = line.partition(" ")
+        if purpose not in ("train", "test") or not character:
+            raise UserError(f"{own}, line {number}: it must be train or test and a character, was {line!r}")
+        split[character] = purpose
+    return split
+
+
+def _places(directory: Path) -> list[Path]:
+    """The archives, or the directories they unpack to."""
+    places = []
+    for file in FILES:
+        archive, folder = directory / file.name, directory / str(file.unpacked)
+        if not archive.is_file() and not folder.is_dir():
+            raise UserError(f"{archive} is missing; {HELP}, or put it there by hand")
+        places.append(archive if archive.is_file() else folder)
+    return places
+
+
+def _digest(place: Path) -> str:
+    """What changes when the content does."""
+    if place.is_dir():  # not the bytes of twenty thousand small files: their sizes and dates
+        stats = [(str(file), file.stat()) for file in sorted(place.rglob("*.png"))]
+        return repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
+    with place.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _open(place: Path) -> _Part:
+    if place.is_dir():
+        names = [file.relative_to(place.parent).as_posix() for file in place.rglob("*.png")]
+        return _Part(place, _by_character(names, place.name), lambda name: (place.parent / name).read_bytes())
+    try:
+        archive = zipfile.ZipFile(place)
+    except (OSError, zipfile.BadZipFile, EOFError) as error:
+        raise UserError(f"{place} is damaged: {error}; {HELP} once it is out of the way") from None
+    return _Part(place, _by_character(archive.namelist(), place.stem), archive.read)
+
+
+def _by_character(names: list[str], part: str) -> dict[str, list[str]]:
+    """The drawings of each character; whatever else an archive holds is left alone."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        match = re.fullmatch(rf"({part}/[^/]+/character\d+)/\d+_\d+\.png", name)
+        if match:
+            found.setdefault(match[1], []).append(name)
+    return found

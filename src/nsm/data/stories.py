@@ -1,0 +1,199 @@
+"""Stories with questions: the text format of bAbI, and stories as numbers.
+
+A line is a number, then a sentence, or a question with its answer and the lines that support it, separated by tabs. The
+number begins at 1 in every story. Words are lower case; "." and "?" are words of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nsm.checks import UserError
+
+Numbers = npt.NDArray[np.int64]
+Words = npt.NDArray[np.int16]
+
+BLANK = "-"
+"""What is shown where a word of the answer is asked for."""
+
+
+@cache
+def vocabulary() -> dict[str, int]:
+    """The 159 words of bAbI, "-", "." and "?" among them, and their numbers."""
+    words = (files("nsm.data") / "babi-words.txt").read_text(encoding="utf-8").split()
+    return {word: number for number, word in enumerate(words)}
+
+
+class Line(NamedTuple):
+    """A sentence, or a question with its answer."""
+
+    words: tuple[str, ...]
+    answer: tuple[str, ...] = ()
+    """The words of the answer; none for a sentence."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """What a machine sees: the words, and a blank for every word of the answer."""
+        return self.words + (BLANK,) * len(self.answer)
+
+
+Story = list[Line]
+
+
+def split(sentence: str) -> tuple[str, ...]:
+    """The words of a sentence; each must be known.
+
+    Raises:
+        UserError: it holds something that is no word, or one that bAbI has not.
+    """
+    words = tuple(re.findall(r"[a-z]+|[^a-z\s]", sentence.lower()))
+    for word in words:
+        if word == BLANK or word not in vocabulary():
+            kind = "word" if word.isalpha() else "sign"
+            raise UserError(f"the {kind} {word!r} is not one of the {len(vocabulary())} that bAbI is made of")
+    return words
+
+
+def parse_line(text: str) -> Line:
+    """A line without its number."""
+    sentence, *rest = text.split("\t")
+    words = split(sentence)
+    if not words:
+        raise UserError("there is nothing after the line's number")
+    asks = words[-1] == "?"
+    if len(rest) > 2:
+        raise UserError(f"{len(rest)} tabs: a question has two, before its answer and before the lines that support it")
+    if not rest:
+        if asks:
+            raise UserError("a question without an answer: a tab should follow it, then the answer")
+        return Line(words)
+    if not asks:
+        raise UserError("an answer to what is no question: it does not end with '?'")
+    answer = tuple(word for part in rest[0].split(",") for word in split(part))
+    if not answer:
+        raise UserError("a question whose answer is empty")
+    return Line(words, answer)
+
+
+def parse(text: str, name: str) -> list[Story]:
+    """The stories of a file.
+
+    Args:
+        text: the file's content; blank lines mean nothing, and line ends may be those of Windows.
+        name: what a mistake in it is reported under.
+
+    Raises:
+        UserError: the file is malformed: the file, the line and what is wrong with it.
+    """
+    stories: list[Story] = []
+    last = 0
+    known: dict[str, Line] = {}  # files say the same few thousand things again and again
+    for position, line in enumerate(text.split("\n"), start=1):
+        line = line.strip()
+        if not line:
+            continue
+        number, _, content = line.partition(" ")
+        try:
+            if not number.isdecimal():
+                raise UserError("it does not begin with a number")
+            if int(number) == 1:
+                stories.append([])
+            elif int(number) != last + 1:
+                expected = f"1 or {last + 1}" if last else "1"
+                raise UserError(f"its number is {number}, where {expected} should be")
+            last = int(number)
+            if content not in known:
+                known[content] = parse_line(content)
+        except UserError as error:
+            raise UserError(f"{name}, line {position}: {error}") from None
+        stories[-1].append(known[content])
+    return stories
+
+
+def without_repetitions(story: Story) -> Story:
+    """The story without lines that say the same as the line before them."""
+    return [line for before, line in zip([None, *story], story, strict=False) if line != before]
+
+
+def length(story: Story) -> int:
+    """How many words a machine is shown."""
+    return sum(len(line.shown) for line in story)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedStories:
+    """Many stories as numbers, one after another.
+
+    Attributes:
+        shown: what a machine sees, the number of a word at every step of every story.
+        answers: the number of the right answer where `shown` is a blank, −1 elsewhere.
+        starts: where each story begins; one more entry, where the last ends.
+        task: the number of the task each story belongs to.
+    """
+
+    shown: Words
+    answers: Words
+    starts: Numbers
+    task: Numbers
+
+    @property
+    def lengths(self) -> Numbers:
+        """How many steps each story has."""
+        return np.diff(self.starts)
+
+    @property
+    def questions(self) -> int:
+        """How many questions there are; all blanks of one answer follow each other."""
+        asked = self.answers >= 0
+        return int(asked[0] + (asked[1:] & ~asked[:-1]).sum()) if asked.size else 0
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    def select(self, chosen: npt.NDArray[np.bool_]) -> EncodedStories:
+        """Those stories for which `chosen` is true, in order."""
+        steps = np.repeat(chosen, self.lengths)
+        starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])])
+        return EncodedStories(self.shown[steps], self.answers[steps], starts, self.task[chosen])
+
+
+def encode(stories: Iterable[tuple[int, Story]]) -> EncodedStories:
+    """Stories, each with the number of its task, as numbers."""
+    numbers = vocabulary()
+    encoded: dict[Line, tuple[list[int], list[int]]] = {}
+
+    def lines(line: Line) -> tuple[list[int], list[int]]:
+        if line not in encoded:
+            answers = [-1] * len(line.words) + [numbers[word] for word in line.answer]
+            encoded[line] = [numbers[word] for word in line.shown], answers
+        return encoded[line]
+
+    shown: list[int] = []
+    answers: list[int] = []
+    starts, tasks = [0], []
+    for task, story in stories:
+        for line in story:
+            seen, right = lines(line)
+            shown += seen
+            answers += right
+        starts.append(len(shown))
+        tasks.append(task)
+    return EncodedStories(
+        np.array(shown, np.int16), np.array(answers, np.int16), np.array(starts, np.int64), np.array(tasks, np.int64)
+    )
+
+
+def sentences(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text that say something, with their positions; numbers that lines may begin with are dropped."""
+    for position, line in enumerate(text.split("\n"), start=1):
+        content = re.sub(r"^\s*\d+\s", "", line).strip()
+        if content:
+            yield position, content

@@ -1,0 +1,231 @@
+"""bAbI question answering: a story with all its questions is one sequence, word by word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import torch
+
+from nsm.checks import UserError, choose
+from nsm.data import babi, source
+from nsm.data.stories import EncodedStories, vocabulary
+from nsm.tasks.arrays import Ints
+from nsm.tasks.batch import Batch
+from nsm.tasks.classification import Classification, Share, Tally
+from nsm.tasks.randomness import Draws
+
+NAME = "babi"
+TRAIN = 0
+"""The stream that goes through the training stories; every other one holds the validation stories."""
+VALIDATION = 10
+"""Every tenth training story of a task is kept for validation, the same ones in every run."""
+POOL = 128
+"""Batches that are sorted by length together. More pad less; fewer mix tasks better. This pads by 7 % of all cells."""
+EXAMINED = 64
+"""Stories per batch where nothing is learnt."""
+FAILED = 0.05
+"""A task with a larger error counts as failed."""
+_ORDER, _TURN = 0, 1  # purposes of the draws
+
+
+@dataclass(frozen=True)
+class Answers(Tally):
+    """Counts of wrong words and wrong questions, task by task."""
+
+    def averages(self) -> dict[str, float]:
+        """For every task word_error/qaN, the share of wrong answer words, and question_error/qaN, that of questions.
+
+        A question is wrong if one of its words is. error and question_error are the means of these over the tasks, as
+        the paper's mean error is; failed_tasks counts the tasks whose word error is above 5 %.
+        """
+        averages = super().averages()
+        words, questions = (
+            [value for name, value in averages.items() if name.startswith(f"{kind}_error/")]
+            for kind in ("word", "question")
+        )
+        if words:
+            averages["error"], averages["question_error"] = fmean(words), fmean(questions)
+            averages["failed_tasks"] = float(sum(error > FAILED for error in words))
+        return averages
+
+
+@dataclass(frozen=True)
+class Babi(Classification):
+    """Some of the twenty tasks, jointly. Targets are the answers' words, at the steps that show a blank.
+
+    In training, a step is a batch of an epoch: each epoch has its own order of all stories, and batches of stories of
+    about the same length. The last batch of an epoch may be smaller than the others.
+
+    Attributes:
+        tasks: their numbers, rising.
+        split: "train" or "test".
+        protocol: see `nsm.data.babi.load`.
+    """
+
+    tasks: tuple[int, ...] = tuple(babi.TASKS)
+    split: str = "train"
+    protocol: str = "paper"
+
+    def __post_init__(self) -> None:
+        choose("split", self.split, babi.SPLITS)
+        choose("protocol", self.protocol, babi.PROTOCOLS)
+        for task in self.tasks:
+            if task not in babi.TASKS:
+                raise UserError(f"bAbI has no task {task}: they are numbered from {babi.TASKS[0]} to {babi.TASKS[-1]}")
+        if not self.tasks or tuple(sorted(set(self.tasks))) != self.tasks:
+            raise UserError(f"tasks are {self.tasks}: there must be at least one, in rising order, none twice")
+
+    @property
+    def input_size(self) -> int:
+        return len(vocabulary())
+
+    @property
+    def output_size(self) -> int:
+        return len(vocabulary())
+
+    @property
+    def max_length(self) -> int:
+        return int(max(self.stories(part).lengths.max() for part in self.parts))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the stories of the split are used for."""
+        return ("train", "validation") if self.split == "train" else ("test",)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        said = babi.load(source.root(), self.protocol).notes
+        return tuple(note for task in self.tasks for note in said[task])
+
+    def require(self) -> None:
+        for part in ("train", "validation", "test"):
+            if not len(self.stories(part)):
+                numbers = ", ".join(map(str, self.tasks))
+                raise UserError(f"there are no stories for {part} in the bAbI files of {numbers}")
+
+    def stories(self, part: str) -> EncodedStories:
+        """The stories of a part: train, validation or test."""
+        return _stories(source.root(), self.tasks, self.protocol, part)
+
+    def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
+        steps = range(draws.first_step, draws.first_step + draws.steps)
+        if self.split == "train" and draws.stream == TRAIN:
+            stories = self.stories("train")
+            chosen = [_training_batch(stories, draws.seed, step, draws.batch_size) for step in steps]
+        else:
+            stories = self.stories(self.parts[-1])
+            chosen = [
+                np.arange(step * draws.batch_size, (step + 1) * draws.batch_size) % len(stories) for step in steps
+            ]
+        return [self._batch(stories, indices, input_size, output_size) for indices in chosen]
+
+    def examination(self, seed: int, stream: int, sequences: int) -> Iterator[Batch]:
+        """All stories of the part if so many are asked for, else a fixed sample with its share of every task."""
+        stories = self.stories(self.parts[-1])
+        order = np.argsort(_low_discrepancy(stories.task), kind="stable")[:sequences]
+        order = order[np.argsort(stories.lengths[order], kind="stable")]
+        for start in range(0, len(order), EXAMINED):
+            yield self._batch(stories, order[start : start + EXAMINED], self.input_size, self.output_size)
+
+    def _batch(self, stories: EncodedStories, chosen: Ints, input_size: int, output_size: int) -> Batch:
+        lengths = stories.lengths[chosen]
+        steps = int(lengths.max())
+        time, sample = np.nonzero(np.arange(steps)[:, None] < lengths)
+        where = stories.starts[chosen][sample] + time
+        inputs = np.zeros((steps, len(chosen), input_size), np.float32)
+        inputs[time, sample, stories.shown[where]] = 1
+        asked = stories.answers[where] >= 0
+        answer_time, answer_sample = time[asked], sample[asked]
+        targets = np.zeros((steps, len(chosen), output_size), np.float32)
+        targets[answer_time, answer_sample, stories.answers[where[asked]]] = 1
+        mask = np.zeros((steps, len(chosen)), np.float32)
+        mask[answer_time, answer_sample] = 1
+        subtask = np.full((steps, len(chosen)), -1, np.int64)
+        subtask[time, sample] = np.searchsorted(self.tasks, stories.task[chosen])[sample]
+        return Batch(inputs, targets, mask, lengths, mask.argmax(0), subtask)
+
+    def shares(self, wrong: np.ndarray, batch: Batch) -> dict[str, Share]:
+        asked = batch.mask > 0
+        begins = asked.copy()
+        begins[1:] &= ~asked[:-1]  # the words of one answer follow each other; between two there is another question
+        # In the order of samples, then of time, each question's words stand side by side.
+        question = np.cumsum(begins.T.reshape(-1))[asked.T.reshape(-1)] - 1
+        failed = np.bincount(question, wrong.T[asked.T]) > 0
+        task_of_question = batch.subtask.T[begins.T]
+        shares = {}
+        for index, task in enumerate(self.tasks):
+            here = asked & (batch.subtask == index)
+            if here.any():
+                shares[f"word_error/qa{task}"] = Share(int(wrong[here].sum()), int(here.sum()))
+                of_task = task_of_question == index
+                shares[f"question_error/qa{task}"] = Share(int(failed[of_task].sum()), int(of_task.sum()))
+        return shares
+
+    @torch.no_grad()
+    def metrics(self, logits: torch.Tensor, batch: Batch) -> Answers:
+        return Answers(**vars(super().metrics(logits, batch)))
+
+
+def parse_name(name: str) -> tuple[int, ...] | None:
+    """The tasks that a name like "babi" or "babi-1,4" stands for, None if it is no such name."""
+    if name == NAME:
+        return tuple(babi.TASKS)
+    if not name.startswith(f"{NAME}-"):
+        return None
+    numbers = name.removeprefix(f"{NAME}-").split(",")
+    if not all(number.isdecimal() for number in numbers):
+        raise UserError(f"tasks of bAbI are given by their numbers, like {NAME}-1,4, was {name!r}")
+    return tuple(sorted(map(int, numbers)))
+
+
+def epoch(tasks: tuple[int, ...], batch_size: int) -> int:
+    """How many batches go once through the training stories of the released files."""
+    stories = [babi.TRAINING_STORIES[task - 1] for task in tasks]
+    return -(-sum(count - count // VALIDATION for count in stories) // batch_size)
+
+
+@lru_cache(maxsize=8)
+def _stories(root: Path, tasks: tuple[int, ...], protocol: str, part: str) -> EncodedStories:
+    corpus = babi.load(root, protocol)
+    needed = [babi.file_name(task, "test" if part == "test" else "train") for task in tasks]
+    for name in needed:
+        if name in corpus.missing:
+            raise UserError(f"{name} is missing from the bAbI files in {root}")
+    found = corpus.test if part == "test" else corpus.train
+    chosen = np.isin(found.task, tasks)
+    if part != "test":
+        within = np.arange(len(found)) - np.searchsorted(found.task, found.task)  # stories lie task by task
+        chosen &= (within % VALIDATION == VALIDATION - 1) == (part == "validation")
+    return found.select(chosen)
+
+
+def _training_batch(stories: EncodedStories, seed: int, step: int, batch_size: int) -> Ints:
+    """Which stories a training step has."""
+    epoch, turn = divmod(step, -(-len(stories) // batch_size))
+    order, turns = _epoch(stories, seed, epoch, batch_size)
+    start = turns[turn] * batch_size
+    chosen: Ints = order[start : start + batch_size]
+    # Dealt out like cards: either half of the batch is about as long as the other, for two threads.
+    return np.concatenate([chosen[0::2], chosen[1::2]])
+
+
+@lru_cache(maxsize=4)
+def _epoch(stories: EncodedStories, seed: int, epoch: int, batch_size: int) -> tuple[Ints, Ints]:
+    """The order of the stories in an epoch, batch by batch, and which batch has which turn."""
+    draws = Draws(seed, TRAIN, epoch, 1, 1)
+    shuffled = draws.permutations(_ORDER, len(stories))[0]
+    pool = np.arange(len(stories)) // (POOL * batch_size)
+    order: Ints = shuffled[np.lexsort((stories.lengths[shuffled], pool))]
+    return order, draws.permutations(_TURN, -(-len(stories) // batch_size))[0]
+
+
+def _low_discrepancy(task: Ints) -> np.ndarray:
+    """A rank for every story, the k-th of n of its task at (k + ½)/n: any first few have all tasks in proportion."""
+    counts = np.bincount(task)
+    within = np.arange(len(task)) - np.searchsorted(task, task)
+    return (within + 0.5) / counts[task]

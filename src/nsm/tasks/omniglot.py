@@ -1,0 +1,165 @@
+"""Few-shot classification of Omniglot's characters."""
+
+from dataclasses import dataclass, replace
+from math import radians
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nsm.checks import UserError, choose
+from nsm.data import omniglot, source
+from nsm.data.warp import turn_and_move
+from nsm.tasks.arrays import Doubles, Ints
+from nsm.tasks.batch import Batch
+from nsm.tasks.classification import Classification, EpisodeShare, one_hot
+from nsm.tasks.fields import check_count
+from nsm.tasks.layout import Canvas
+from nsm.tasks.randomness import Draws
+
+PIXELS = omniglot.SMALL_SIDE**2
+PRESENTATIONS = 10
+"""Accuracy is reported for the first ten presentations of a class."""
+_CHARACTERS, _QUARTERS, _EASY, _COUNT, _PLACES, _NAMES, _DRAWINGS, _ANGLES, _SHIFTS = range(9)
+
+
+@dataclass(frozen=True)
+class Omniglot(Classification):
+    """Name characters that were never seen before, from having been told their names a few times.
+
+    An episode has characters and labels of its own. At every step one of its classes is drawn, shown in a drawing that
+    has not been shown before, and is to be named; what it is called is told with the next step's drawing.
+
+    Inputs: a 20 × 20 image, ink 1 and paper 0, and the label of the step before, one-hot, none at the first step.
+    Targets: the label, one-hot. Every step counts. `Batch.subtask` is how often the class was shown before.
+
+    For training, every class is turned by 0°, 90°, 180° or 270°, anew in each episode: a turned character is another
+    one, so 1,200 characters serve as 4,800. Every drawing is then turned and moved a little. For testing, characters
+    are upright and drawings as they are.
+
+    Attributes:
+        classes: C, characters in an episode.
+        length: steps.
+        purpose: "train" or "test", which characters.
+        quarters: classes are turned by multiples of 90°.
+        angle: drawings are turned by up to this many degrees.
+        shift: and moved by up to this many of the 20 pixels.
+        easy_steps: how long easy episodes are mixed in: all are easy at step 0, none is from this step on. An easy
+            one has 2 to C classes, whose labels are any of the C, and shows one drawing of each, over and over, as it
+            is. Comparing drawings and remembering names are worth nothing without each other, which is why machines
+            stay at the level of chance for long; in easy episodes names alone are worth something, and comparing is
+            simple.
+    """
+
+    ranges: ClassVar[tuple[str, ...]] = ("length",)
+
+    classes: int = 5
+    length: int = 50
+    purpose: str = "train"
+    quarters: bool = True
+    angle: float = 11.25
+    shift: float = 2.0
+    easy_steps: int = 0
+
+    def __post_init__(self) -> None:
+        check_count(self, "classes", least=2)
+        check_count(self, "length")
+        choose("purpose", self.purpose, ("train", "test"))
+        check_count(self, "easy_steps", least=0)
+
+    @property
+    def input_size(self) -> int:
+        return PIXELS + self.classes
+
+    @property
+    def output_size(self) -> int:
+        return self.classes
+
+    @property
+    def max_length(self) -> int:
+        return self.length
+
+    def require(self) -> None:
+        self._characters()
+
+    def held_out(self) -> "Omniglot":
+        return replace(self, easy_steps=0)
+
+    def min_slots(self, batch: Batch) -> int:
+        """One for every drawing that is shown."""
+        return self.length
+
+    def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
+        images, usable = self._characters()
+        # All but the names goes by place, 0 to C − 1: a drawing can't tell what it is called.
+        easy = self._easy(draws)
+        count = np.where(easy, draws.integers(_COUNT, (2, self.classes))[:, None], self.classes)
+        place = (draws.uniform(_PLACES, self.length) * count).astype(np.int64)
+        presentation = _of_place(np.cumsum(one_hot(place, self.classes), axis=1), place).astype(np.int64) - 1
+        chosen = usable[draws.distinct(_CHARACTERS, self.classes, len(usable))]
+        quarter = (draws.uniform(_QUARTERS, self.classes) * 4 * self.quarters).astype(np.int64)
+        angle = self._small(draws, _ANGLES, radians(self.angle)) * ~easy
+        shift = self._small(draws, _SHIFTS, self.shift, 2) * ~easy
+        drawings = (
+            np.take_along_axis(chosen, place, 1),
+            self._drawings(draws, place, presentation * ~easy),
+            *_turned(np.take_along_axis(quarter, place, 1), angle),
+            *np.split(shift, 2, axis=1),
+        )
+        names = one_hot(np.take_along_axis(draws.permutations(_NAMES, self.classes), place, 1), self.classes)
+        lengths = np.full(draws.sequences, self.length, dtype=np.int64)
+        batches = Canvas(draws, lengths, np.zeros_like(lengths), input_size, output_size).batches()
+        for step, batch in enumerate(batches):
+            rows = slice(step * draws.batch_size, (step + 1) * draws.batch_size)
+            turn_and_move(images, *(each[rows] for each in drawings), batch.inputs)
+            batch.targets[:, :, : self.classes] = names[rows].swapaxes(0, 1)
+            # A label is told a step late, or there would be nothing to learn.
+            batch.inputs[1:, :, PIXELS : PIXELS + self.classes] = batch.targets[:-1, :, : self.classes]
+            batch.mask.fill(1.0)
+            batch.subtask[:] = presentation[rows].T
+        return batches
+
+    def shares(self, wrong: np.ndarray, batch: Batch) -> dict[str, EpisodeShare]:
+        """The accuracy at the first ten presentations of a class: "accuracy/1", …, "accuracy/10"."""
+        found = {}
+        for presentation in range(PRESENTATIONS):
+            asked = (batch.subtask == presentation) & (batch.mask > 0)
+            found[f"accuracy/{presentation + 1}"] = EpisodeShare.of((asked & ~wrong).sum(0), asked.sum(0))
+        return found
+
+    def _characters(self) -> tuple[np.ndarray, Ints]:
+        """All images, and which characters are for this task."""
+        data = omniglot.load(source.root())
+        usable = data.train if self.purpose == "train" else data.test
+        if len(usable) < self.classes:
+            raise UserError(
+                f"Omniglot.classes is {self.classes}: there are {len(usable)} characters to {self.purpose}."
+            )
+        return data.images.reshape(*data.images.shape[:2], -1), usable
+
+    def _easy(self, draws: Draws) -> npt.NDArray[np.bool_]:
+        """(N, 1) which episodes are easy."""
+        step = draws.first_step + np.arange(draws.sequences)[:, None] // draws.batch_size
+        return draws.uniform(_EASY, 1) * self.easy_steps < self.easy_steps - step
+
+    def _drawings(self, draws: Draws, place: Ints, presentation: Ints) -> Ints:
+        """(N, T) which drawing of its character: all of a class in random order, then again from the first."""
+        words = draws.words(_DRAWINGS, self.classes * omniglot.DRAWINGS)
+        order = np.argsort(words.reshape(-1, self.classes, omniglot.DRAWINGS), axis=2, kind="stable")
+        rows = np.arange(draws.sequences)[:, None]
+        return order[rows, place, presentation % omniglot.DRAWINGS]
+
+    def _small(self, draws: Draws, purpose: int, most: float, count: int = 1) -> Doubles:
+        """(N, count · T) uniform between ± most."""
+        return most * (2.0 * draws.uniform(purpose, count * self.length) - 1.0)
+
+
+def _of_place(numbers: np.ndarray, place: Ints) -> np.ndarray:
+    """(N, T) of (N, T, C): at each step the number of its own class."""
+    return np.take_along_axis(numbers, place[..., None], axis=2)[..., 0]
+
+
+def _turned(quarter: Ints, angle: Doubles) -> tuple[Doubles, Doubles]:
+    """Cosine and sine of quarter · 90° + angle, exact where the angle is 0."""
+    c, s = np.array([1.0, 0.0, -1.0, 0.0])[quarter], np.array([0.0, 1.0, 0.0, -1.0])[quarter]
+    return c * np.cos(angle) - s * np.sin(angle), s * np.cos(angle) + c * np.sin(angle)
