@@ -9,10 +9,12 @@ import torch
 
 from nsm import NTM, NUTM, Controller
 from nsm.checks import UserError
+from nsm.data.stories import vocabulary
 from nsm.memories import Addresses, Memory
 from nsm.memories.memory import Head
 from nsm.reports.execution import POOL, execute, probabilities
 from nsm.tasks import Classification, Continual, Copy, Padded, RepeatCopy, Sequencing
+from nsm.tasks.babi import Babi
 from nsm.training.evaluation import TEST
 
 
@@ -83,6 +85,12 @@ def test_choices_are_answered_by_softmax():
     logits = torch.tensor([[[1.0, 2.0, 3.0]]])
     assert probabilities(logits, Choose()).sum() == pytest.approx(1)
     assert probabilities(logits, Copy(width=3))[0, 0, 2] == pytest.approx(torch.sigmoid(torch.tensor(3.0)).item())
+
+
+def test_the_words_of_question_answering_are_known():
+    assert Babi((1,)).choices[:3] == tuple(vocabulary())[:3]
+    assert len(Babi((1,)).choices) == Babi((1,)).output_size
+    assert Choose().choices == ()
 
 
 def test_stretches_part_subtasks_and_phases(known):

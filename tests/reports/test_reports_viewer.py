@@ -309,6 +309,18 @@ def test_the_story_says_what_happens(watch, known):
     assert "says" not in page.locator("#story").inner_text()
 
 
+def test_words_are_told_where_numbers_stand_for_them(watch, known):
+    run = replace(known, choice=True, words=("mary", "<b>"))
+    page = watch([run])
+    assert "the word is “mary”" in page.locator("#story").inner_text()
+    assert hover(page, "input", 0.5 / 6, 0.75) == "step 1, <b>: 0"
+    page.locator("#slider").fill("5")  # targets are equal there: the first counts as right, and is chosen
+    assert "It chooses mary: right." in page.locator("#story").inner_text()
+    page.locator("#slider").fill("4")
+    page.wait_for_selector("body[data-step='4']")
+    assert "It chooses <b>: right." in page.locator("#story").inner_text()
+
+
 def test_pictures_have_the_colours_of_what_they_show(watch, known):
     page = watch([known], color_scheme="light")
     for t in range(3):

@@ -10,8 +10,10 @@ import torch
 import tyro
 
 from nsm.checks import UserError
+from nsm.commands.data import DataDir
 from nsm.commands.terminal import console, option
 from nsm.commands.view import watch, write_page
+from nsm.data.source import look_in
 from nsm.training.run import RunDirectory
 
 
@@ -35,8 +37,12 @@ class Report:
     markdown: Annotated[Path | None, option("PATH", "none")] = None
     """Also write the report as Markdown, with its figures beside it under images/."""
 
+    data_dir: DataDir = None
+    """Where data sets lie, a directory for each."""
+
     def run(self) -> None:
         torch.set_num_threads(1)
+        look_in(self.data_dir)
         # Figures take half a second to import, which the other commands need not wait for.
         from nsm.reports.document import save_pictures, to_html, to_markdown
         from nsm.reports.paper.evidence import Evidence

@@ -10,13 +10,15 @@ import torch
 import tyro
 
 from nsm.checks import UserError, at_least, choose
+from nsm.commands.data import DataDir
 from nsm.commands.ranges import Range, ranges_of, settings_of, shown
 from nsm.commands.serve import serve
 from nsm.commands.terminal import console, option
+from nsm.data.source import look_in
 from nsm.reports.execution import Execution, execute
 from nsm.reports.viewer import page
 from nsm.tasks import Continual, with_ranges
-from nsm.training.loop import task_pair
+from nsm.training.loop import model_name, task_pair
 from nsm.training.run import RunDirectory
 
 MOST_SAMPLES = 50
@@ -57,6 +59,8 @@ class View:
     """Size of the tape."""
     serve: bool = False
     """Also serve the page on this machine (127.0.0.1) until stopped."""
+    data_dir: DataDir = None
+    """Where data sets lie, a directory for each."""
     port: Annotated[int, tyro.conf.arg(help_behavior_hint="(default: any that is free)")] = 0
     """Where to serve it."""
 
@@ -64,6 +68,7 @@ class View:
         torch.set_num_threads(1)
         choose("which", self.which, ("best", "last"))
         at_least("port", self.port, 0)
+        look_in(self.data_dir)
         if at_least("samples", self.samples, 1) > MOST_SAMPLES:
             raise UserError(f"samples must be at most {MOST_SAMPLES}, was {self.samples}")
         if self.figure is not None and self.figure.suffix not in FIGURES:
@@ -101,7 +106,6 @@ def watch(
     seed = config.seed if seed is None else at_least("seed", seed, 0)
     executions = execute(machine, test, samples, seed, slots)
     programs = config.machine.programs
-    kind = "NTM" if programs is None else "NUTM"
     settings = [] if isinstance(test, Continual) else [shown(settings_of(test)).replace("_", " ")]
     facts = [
         "no stored programs" if programs is None else f"{programs.count} stored programs a head, {programs.attention}",
@@ -109,9 +113,9 @@ def watch(
         f"{machine.parameter_count:,} parameters",
         f"{which} weights, iteration {step:,} of {config.iterations:,}",
         f"seed {config.seed}, tested with {seed}",
-        *settings,
+        *filter(None, settings),
     ]
-    return executions, page(executions, f"{config.task}, {kind}", facts)
+    return executions, page(executions, f"{config.task}, {model_name(config.machine).upper()}", facts)
 
 
 def write_page(path: Path, text: str) -> None:

@@ -40,6 +40,10 @@ PUBLISHED_FEW_SHOT = {
 
 PUBLISHED_BABI = {1: 9.7, 2: 7.5, 4: 5.6}
 """Mean over the 20 tasks of the error in per cent, by number of programs; the mean of ten runs."""
+PUBLISHED_BABI_DEVIATION = {1: 3.5, 2: 1.6, 4: 1.9}
+"""The deviation of that mean over the ten runs."""
+PUBLISHED_BABI_ELSEWHERE = {"DNC": (16.7, 7.6), "SDNC": (6.4, 2.5), "ADNC": (6.3, 2.7), "DNC-MD": (9.5, 1.6)}
+"""What the paper quotes from others: mean error and deviation."""
 PUBLISHED_BABI_TASKS = (
     ("1 supporting fact", 0.0, 0.0),
     ("2 supporting facts", 0.2, 0.6),
@@ -63,6 +67,11 @@ PUBLISHED_BABI_TASKS = (
     ("agent's motivations", 0.0, 0.0),
 )
 """Four programs, task by task: the error in per cent of the best run, and the mean of ten."""
+PUBLISHED_BABI_TASK_DEVIATIONS = (
+    *(0.0, 0.3, 3.9, 0.0, 0.4, 0.0, 0.8, 0.2, 0.0, 0.0),
+    *(0.0, 0.0, 0.0, 2.2, 8.3, 1.7, 12.7, 1.1, 32.2, 0.0),
+)
+"""The deviations of these means."""
 PUBLISHED_BABI_MEAN = (3.3, 5.6)
 """Of all tasks: of the best run, and on average."""
 PUBLISHED_BABI_FAILED = (1, 3)

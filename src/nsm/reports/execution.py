@@ -70,6 +70,8 @@ class Execution:
     """M_t (T, N, M), None if it was not asked for"""
     choice: bool = False
     """Whether an answer is one of O choices, and not O bits."""
+    words: tuple[str, ...] = ()
+    """What the choices and inputs are called, where they are words."""
 
     @property
     def steps(self) -> int:
@@ -163,6 +165,7 @@ def from_trace(
             controller=happened.controller[:end, b],
             memory=None if happened.memory is None else happened.memory[:end, b],
             choice=isinstance(task, Classification),
+            words=task.choices if isinstance(task, Classification) else (),
         )
         for b, (name, end) in enumerate(zip(names, batch.lengths.tolist(), strict=True))
     ]

@@ -10,6 +10,7 @@ from nsm.pretrained import to_json
 from nsm.reports import figures
 from nsm.reports.document import Block, Document, Heading, Note, Paragraph, Picture, Table
 from nsm.reports.execution import Execution
+from nsm.training.loop import model_name
 from nsm.training.run import RunDirectory
 
 FIGURES = {
@@ -26,8 +27,7 @@ FIGURES = {
 def run_report(run: RunDirectory, executions: list[Execution]) -> Document:
     """The report of one run with some executions of its machine."""
     config, result, lines = run.config(), run.result(), run.metrics()
-    programs = config.machine.programs
-    model = "ntm" if programs is None else "nutm"
+    model = model_name(config.machine)
     document = Document(f"{config.task}, {model.upper()}, seed {config.seed}")
     add = document.blocks.extend
     add([Paragraph(_story(run)), Note(f"Commit {run.made_with.get('commit') or 'not known'}; {_versions(run)}.")])

@@ -89,6 +89,10 @@ class Babi(Classification):
         return len(vocabulary())
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        return tuple(vocabulary())
+
+    @property
     def max_length(self) -> int:
         return int(max(self.stories(part).lengths.max() for part in self.parts))
 

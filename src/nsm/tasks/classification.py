@@ -104,6 +104,11 @@ class Tally:
 class Classification(Task):
     """A task with one right answer of O at every counted step; targets are one-hot."""
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What the O choices are called, and the inputs, too; nothing where they have no names."""
+        return ()
+
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross-entropy (nats) of logits (T, B, O) over the counted steps."""
         answers, targets = counted(logits, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean, stdev
 from typing import Any
 
-from nsm.experiments import published
+from nsm.experiments import paper as published
 from nsm.experiments.summary import number
 from nsm.reports import figures
 from nsm.reports.document import Block, Heading, Note, Picture, Table
@@ -13,6 +13,17 @@ from nsm.reports.paper.claims import Claim, claim_table, judge
 from nsm.reports.paper.evidence import Evidence, Group, Settings
 from nsm.reports.paper.section import Section, sources
 
+PRESENTATIONS = (2, 3, 5)
+FEW_SHOT = {
+    (f"{task}-persistent" if persistent else task, model): numbers
+    for (task, model, persistent), numbers in published.PUBLISHED_FEW_SHOT.items()
+}
+"""By row and model."""
+BABI = {1: "dnc", 2: "nutm-2", 4: "nutm-4"}
+"""The models of the three numbers of programs."""
+TASKS = [title for title, _, _ in published.PUBLISHED_BABI_TASKS]
+FAILED = 5.0
+"""A task with a larger error, in per cent, counts as failed."""
 CLOSE = 2.0
 """Per cent points within which an accuracy counts as reached."""
 
@@ -52,14 +63,14 @@ def few_shot(evidence: Evidence) -> Section:
 
 def _few_shot_claims(group: Group) -> list[Claim]:
     claims = []
-    for row in dict.fromkeys(row for row, _ in published.FEW_SHOT):
+    for row in dict.fromkeys(row for row, _ in FEW_SHOT):
         best = {}
         for model in ("mann", "nutm"):
             seeds = group.get((row, model))
             values = _percent(seeds.finished, "accuracy/2") if seeds is not None else []
             if values:
                 best[model] = max(values)
-        target = published.FEW_SHOT[row, "nutm"][0]
+        target = FEW_SHOT[row, "nutm"][0]
         reached = best["nutm"] >= target - CLOSE if "nutm" in best else None
         ahead = best["nutm"] > best["mann"] if len(best) == 2 else None
         claims.append(Claim(f"{row}: NUTM reaches {target} % at the second presentation", reached))
@@ -69,10 +80,10 @@ def _few_shot_claims(group: Group) -> list[Claim]:
 
 def _few_shot_blocks(settings: Settings | None, group: Group) -> list[Block]:
     rows = []
-    for (row, model), numbers in published.FEW_SHOT.items():
+    for (row, model), numbers in FEW_SHOT.items():
         seeds = group.get((row, model))
         cells = [row, model.upper()]
-        for presentation, percent in zip(published.PRESENTATIONS, numbers, strict=True):
+        for presentation, percent in zip(PRESENTATIONS, numbers, strict=True):
             values = _percent(seeds.finished, f"accuracy/{presentation}") if seeds is not None else []
             cells += [number(percent, 1), _spread(values) if values else "–"]
         rows.append((*cells, str(len(seeds.finished)) if seeds is not None else "0"))
@@ -108,22 +119,22 @@ def question_answering(evidence: Evidence) -> Section:
     """Table 3 and the appendix's table of all 20 tasks."""
     found = [(settings, evidence.group("babi", settings)) for settings in evidence.settings("babi")]
     settings, group = found[0] if found else (None, {})
-    means = {model: _means(group, model) for model in published.BABI}
+    means = {programs: _means(group, model) for programs, model in BABI.items()}
     claims = []
-    for model, (mean, deviation) in published.BABI.items():
-        ours = means[model]
-        reached = fmean(ours) <= mean + deviation if ours else None
-        claims.append(Claim(f"{published.BABI_NAMES[model]}: mean error within a deviation of {mean} %", reached))
-    four, one = means["nutm-4"], means["dnc"]
+    for programs, mean in published.PUBLISHED_BABI.items():
+        deviation = published.PUBLISHED_BABI_DEVIATION[programs]
+        reached = fmean(means[programs]) <= mean + deviation if means[programs] else None
+        claims.append(Claim(f"{_name(programs)}: mean error within a deviation of {mean} %", reached))
+    four, one = means[4], means[1]
     claims.append(Claim("four programs are better than one", fmean(four) < fmean(one) if four and one else None))
     paper = (
         "Table 3 has the mean error over the 20 bAbI tasks, trained jointly: more programs help, and four give the "
         "best mean. The appendix has the error of every task; one with more than 5 % counts as failed."
     )
-    rows = [(name, f"{mean} ± {sd}", "–", "–") for name, (mean, sd) in published.BABI_ELSEWHERE.items()]
-    for model, (mean, sd) in published.BABI.items():
-        ours = means[model]
-        rows.append((published.BABI_NAMES[model], f"{mean} ± {sd}", _spread(ours) if ours else "–", str(len(ours))))
+    rows = [(name, f"{mean} ± {sd}", "–", "–") for name, (mean, sd) in published.PUBLISHED_BABI_ELSEWHERE.items()]
+    for programs, mean in published.PUBLISHED_BABI.items():
+        ours, sd = means[programs], published.PUBLISHED_BABI_DEVIATION[programs]
+        rows.append((_name(programs), f"{mean} ± {sd}", _spread(ours) if ours else "–", str(len(ours))))
     blocks: list[Block] = [
         claim_table(claims),
         Table(("model", "paper", "ours", "seeds"), rows, caption="Mean error over the 20 tasks, per cent."),
@@ -142,50 +153,43 @@ def question_answering(evidence: Evidence) -> Section:
     return Section(title, paper, judge(claims, settings), sources(settings, group.values()), blocks)
 
 
+def _name(programs: int) -> str:
+    return f"NUTM (DNC core), p = {programs}"
+
+
 def _means(group: Group, model: str) -> list[float]:
     """The mean error over all tasks of every seed, per cent."""
-    seeds = group.get(("babi", model))
-    if seeds is None:
-        return []
-    names = [f"word_error/qa{task + 1}" for task in range(len(published.BABI_TASKS))]
-    return [
-        100 * fmean(result["best"][name] for name in names) for result in seeds.finished if names[0] in result["best"]
-    ]
+    return [fmean(errors) for errors in _tasks_of(group, model)]
 
 
 def _tasks_of(group: Group, model: str) -> list[list[float]]:
-    """Errors in per cent, a list of all tasks per seed."""
+    """Errors on answer words in per cent, a list of all tasks for every seed that was tested on all."""
     seeds = group.get(("babi", model))
-    finished = [] if seeds is None else [result["best"] for result in seeds.finished]
-    count = len(published.BABI_TASKS)
-    return [
-        [100 * best[f"word_error/qa{n + 1}"] for n in range(count)] for best in finished if "word_error/qa1" in best
-    ]
+    tests = [] if seeds is None else [result["best"] for result in seeds.finished]
+    names = [f"word_error/qa{n + 1}" for n in range(len(TASKS))]
+    return [[100 * test[name] for name in names] for test in tests if all(name in test for name in names)]
 
 
 def _task_table(group: Group) -> Table:
-    ours = {model: _tasks_of(group, model) for model in published.BABI}
+    ours = [_tasks_of(group, model) for model in BABI.values()]
     rows = []
-    for n, (name, best, mean, sd) in enumerate(published.BABI_TASKS):
-        cells = [_spread([seed[n] for seed in seeds]) if seeds else "–" for seeds in ours.values()]
-        rows.append((f"{n + 1}: {name}", number(best, 1), f"{mean} ± {sd}", *cells))
-    failed = [[sum(error > published.BABI_FAILED for error in seed) for seed in seeds] for seeds in ours.values()]
-    cells = [_spread([float(count) for count in counts]) if counts else "–" for counts in failed]
-    rows.append(("tasks failed", "1", "3 ± 1.2", *cells))
-    columns = (
-        "task",
-        "paper, best",
-        "paper, mean",
-        *(f"ours, {published.BABI_NAMES[model].split(', ')[1]}" for model in ours),
-    )
+    for n, (title, best, mean) in enumerate(published.PUBLISHED_BABI_TASKS):
+        cells = [_spread([seed[n] for seed in seeds]) if seeds else "–" for seeds in ours]
+        deviation = published.PUBLISHED_BABI_TASK_DEVIATIONS[n]
+        rows.append((f"{n + 1}: {title}", number(best, 1), f"{mean} ± {deviation}", *cells))
+    failed = [[float(sum(error > FAILED for error in seed)) for seed in seeds] for seeds in ours]
+    best_failed, mean_failed = published.PUBLISHED_BABI_FAILED
+    counts = [_spread(seeds) if seeds else "–" for seeds in failed]
+    rows.append(("tasks failed", str(best_failed), str(mean_failed), *counts))
+    columns = ("task", "paper, best", "paper, mean", *(f"ours, p = {programs}" for programs in BABI))
     return Table(columns, rows, caption="Error of every task, per cent; the paper's has four programs.")
 
 
 def _task_figure(group: Group) -> figures.Figure:
-    tasks = [f"{n + 1}: {name}" for n, (name, *_) in enumerate(published.BABI_TASKS)]
-    ours = {model: seeds for model in published.BABI if (seeds := _tasks_of(group, model))}
+    tasks = [f"{n + 1}: {title}" for n, title in enumerate(TASKS)]
+    ours = {model: seeds for model in BABI.values() if (seeds := _tasks_of(group, model))}
     theirs = {
-        "paper, best of 10": [best for _, best, _, _ in published.BABI_TASKS],
-        "paper, mean of 10": [mean for _, _, mean, _ in published.BABI_TASKS],
+        "paper, best of 10": [best for _, best, _ in published.PUBLISHED_BABI_TASKS],
+        "paper, mean of 10": [mean for _, _, mean in published.PUBLISHED_BABI_TASKS],
     }
     return figures.errors_by_task(tasks, ours, theirs)

@@ -50,6 +50,7 @@ def execution(run: Execution) -> dict[str, Any]:
         "errors": run.errors,
         "asked": run.asked,
         "unit": run.unit,
+        "words": run.words,
         "stretches": run.stretches(),
         "used": run.used_slots(),
         "inputs": exact(run.inputs),

@@ -153,7 +153,8 @@ function bandRow(label, array, options = {}) {
     tell(t, share) {
       const c = Math.min(channelsOf - 1, Math.floor(share * channelsOf));
       if (!counts(t)) return `step ${t + 1}: no answer is asked for`;
-      const words = `step ${t + 1}, ${label} ${c + 1}: ${figure(array.at(t * channelsOf + c))}`;
+      const name = run.words[c] ?? `${label} ${c + 1}`;
+      const words = `step ${t + 1}, ${name}: ${figure(array.at(t * channelsOf + c))}`;
       return options.marks && run.isWrong(t, c) ? `${words}, wrong: ${figure(run.targets.at(t * channelsOf + c))} was asked` : words;
     },
   };
@@ -409,14 +410,14 @@ function drawVectors() {
   const counted = run.counted.raw[step] > 0;
   const bands = [["input", run.inputs, true], ["target", run.targets, counted], ["output", run.answers, counted]];
   const { context, width } = fit(canvas, bands.length * 46);
-  const most = Math.max(...bands.map(([, array]) => array.shape[1]));
-  const cell = Math.min(26, width / most);
   context.font = "12px system-ui, sans-serif";
   context.textBaseline = "top";
   bands.forEach(([name, array, shown], k) => {
     const size = array.shape[1];
+    const cell = Math.min(26, width / size);
+    const word = shown ? wordAt(array, step) : "none asked for";
     context.fillStyle = colours.soft;
-    context.fillText(shown || k === 0 ? name : `${name}: none asked for`, 0, k * 46);
+    context.fillText(word ? `${name}: ${word}` : name, 0, k * 46);
     for (let c = 0; c < size; c++) {
       const value = array.at(step * size + c);
       const [x, y] = [c * cell, k * 46 + 16];
@@ -488,6 +489,14 @@ function drawMix() {
 
 // --- words -----------------------------------------------------------------------------------------------------------
 
+/** The word of the largest number of a step, where numbers stand for words. */
+function wordAt(array, step) {
+  const { words } = state.run;
+  if (!words.length) return "";
+  const values = Array.from({ length: array.shape[1] }, (_, c) => array.at(step * array.shape[1] + c));
+  return Math.max(...values) > 0 ? (words[values.indexOf(Math.max(...values))] ?? "") : "";
+}
+
 const figure = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(4));
 
 function tellStory() {
@@ -503,7 +512,8 @@ function tellStory() {
   story.replaceChildren();
   const within = run.stretches.find(([start, end]) => start <= step && step < end);
   const phase = step >= run.decoding ? "answers" : "listens";
-  say(`Step ${step + 1}: the machine ${phase}${within ? ` (${within[2]})` : ""}. `);
+  const heard = wordAt(run.inputs, step);
+  say(`Step ${step + 1}: the machine ${phase}${within ? ` (${within[2]})` : ""}${heard ? `; the word is “${heard}”` : ""}. `);
   for (const kind of ["read", "write"]) {
     for (const head of selected(kind).slice(0, 1)) {
       const { place, weight } = strongest(head);
@@ -525,8 +535,10 @@ function tellStory() {
     const wrong = answers.filter((_, o) => run.isWrong(step, o)).length;
     const bits = answers.map((share) => (share > 0.5 ? "1" : "0")).join("");
     const choice = run.unit === "answers";
-    say(choice ? `It chooses ${answers.indexOf(Math.max(...answers)) + 1}: ` : size <= 16 ? `It says ${bits}: ` : "Its answer is ");
-    const mistake = choice ? "wrong" : `${wrong} ${wrong === 1 ? "bit" : "bits"} wrong`;
+    const chosen = wordAt(run.answers, step) || answers.indexOf(Math.max(...answers)) + 1;
+    say(choice ? `It chooses ${chosen}: ` : size <= 16 ? `It says ${bits}: ` : "Its answer is ");
+    const right = wordAt(run.targets, step);
+    const mistake = choice ? `wrong${right ? `, it should be ${right}` : ""}` : `${wrong} ${wrong === 1 ? "bit" : "bits"} wrong`;
     say(wrong ? mistake : "right", wrong ? "wrong" : "right");
     say(".");
   }
