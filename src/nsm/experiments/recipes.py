@@ -36,7 +36,7 @@ PAPER_ITERATIONS = {"long-copy": 50_000, "continual": 80_000}
 RELIABLE: dict[str, dict[str, Any]] = {
     "copy": {"iterations": 20_000, "random_slots": True, "cell_noise": 0.3},
     "long-copy": {"iterations": 20_000, "random_slots": True, "cell_noise": 0.3},
-    "repeat-copy": {"iterations": 50_000, "random_slots": True},
+    "repeat-copy": {"iterations": 50_000, "random_slots": True, "cell_noise": 0.3},
     "associative-recall": {"iterations": 40_000, "random_slots": True, "learning_rate": 1e-4, "final_rate": 1.0},
     "ngrams": {"iterations": 50_000, "learning_rate": 1e-4},
     "priority-sort": {"iterations": 50_000, "learning_rate": 1e-4},
