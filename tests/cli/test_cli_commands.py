@@ -10,6 +10,7 @@ import time
 import pytest
 
 from cli.conftest import TINY
+from data import glyphs
 from nsm import commands
 from nsm.commands import demo
 from nsm.pretrained import to_json
@@ -149,6 +150,78 @@ def test_every_kind_of_task_trains_and_is_evaluated(tmp_path, nsm, task):
     said = nsm("eval", tmp_path / "run", "--sequences", 3)
     assert "wrong bits per sequence" in said.out
     assert ("the best possible" in said.out) == (task == "ngrams")
+
+
+def test_omniglot_trains_and_is_evaluated(tmp_path, nsm):
+    options = ["--size", "8", "--slots", "16", "--width", "4", "--evaluate-sequences", "4", "--test-sequences", "4"]
+    said = nsm("train", "omniglot-5", "--model", "mann", *options, "--iterations", 2, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert "of answers wrong; right by presentation 1: " in said.out
+    said = nsm("eval", tmp_path / "run", "--sequences", 6, "--length", 20, "--json")
+    assert said.code == 0, said.err
+    row = json.loads(said.out)
+    assert {"loss", "error", "accuracy/1", "accuracy/1 ±", "accuracy/5"} <= row.keys()
+    assert (row["sequences"], row["settings"]["persistent"], row["settings"]["ranges"]) == (6, False, {"length": 20})
+    said = nsm("eval", tmp_path / "run", "--sequences", 6, "--length", 20, "--persistent", "True", "--json")
+    kept = json.loads(said.out)
+    assert kept["settings"]["persistent"]
+    assert kept["loss"] != row["loss"]
+    assert "right by presentation" in nsm("eval", tmp_path / "run", "--sequences", 3).out
+
+
+def test_other_programs_come_with_their_controller(tmp_path, nsm):
+    for programs, size in ((2, 180), (3, 150), (5, 150)):
+        config = commands.Train("omniglot-5", programs=programs).config()
+        assert (config.machine.programs.count, config.machine.controller.size) == (programs, size)
+    assert commands.Train("omniglot-5", programs=3, size=99).config().machine.controller.size == 99
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def glyphs_at(tmp_path):
+    glyphs.write(tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_data_check_says_what_is_there(nsm, glyphs_at):
+    said = nsm("data", "check", "omniglot", "--data-dir", glyphs_at)
+    assert said.code == 0, said.err
+    assert "images_background.zip: 2 alphabets, 18 characters, 360 drawings" in said.out
+    said = nsm("data", "check", "omniglot", "--data-dir", glyphs_at, "--json")
+    document = json.loads(said.out)
+    assert (document["name"], document["directory"]) == ("omniglot", str(glyphs_at / "omniglot"))
+    assert len(document["found"]) == 3
+    assert document["problems"] == []
+
+
+def test_data_fetch_leaves_what_is_in_place(nsm, glyphs_at):
+    before = {path: path.stat().st_mtime_ns for path in glyphs_at.rglob("*")}
+    assert nsm("data", "fetch", "omniglot", "--data-dir", glyphs_at).code == 0
+    assert {path: path.stat().st_mtime_ns for path in glyphs_at.rglob("*")} == before
+
+
+def test_data_is_looked_for_where_a_command_says(nsm, glyphs_at, monkeypatch, tmp_path):
+    monkeypatch.setenv("NSM_DATA", str(tmp_path / "nowhere"))
+    arguments = ("train", "omniglot-5", *TINY, "--iterations", 1, "--out", tmp_path / "run")
+    said = nsm(*arguments)
+    assert said.code == 2
+    assert "nsm data fetch omniglot" in said.err
+    assert not (tmp_path / "run").exists(), "nothing is begun without its data"
+    assert nsm(*arguments, "--data-dir", glyphs_at).code == 0
+    monkeypatch.setenv("NSM_DATA", str(tmp_path / "nowhere"))
+    assert nsm("eval", tmp_path / "run", "--sequences", 2).code == 2
+    assert nsm("eval", tmp_path / "run", "--sequences", 2, "--data-dir", glyphs_at).code == 0
+
+
+def test_runs_of_a_campaign_find_the_data_too(nsm, glyphs_at, monkeypatch, tmp_path):
+    monkeypatch.setenv("NSM_DATA", str(tmp_path / "nowhere"))
+    arguments = ("reproduce", "fewshot", "--seeds", 1, "--jobs", 1, "--budget", 1, "--only", "omniglot-5/mann")
+    said = nsm(*arguments, "--out", tmp_path / "runs")
+    assert said.code == 2
+    assert not (tmp_path / "runs").exists()
+    assert nsm(*arguments, "--out", tmp_path / "runs", "--data-dir", glyphs_at).code == 0
 
 
 # --- eval -------------------------------------------------------------------------------------------------------------

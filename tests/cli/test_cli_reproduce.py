@@ -29,6 +29,13 @@ EXPECTED = {
     ],
     "sequencing": [f"{task}/{model}" for task in SEQUENCING for model in ("ntm", "nutm")],
     "continual": ["continual/ntm", "continual/nutm"],
+    "fewshot": [
+        f"omniglot-{classes}{memory}/{model}"
+        for memory in ("", "-persistent")
+        for classes in (5, 10)
+        for model in ("mann", "nutm")
+    ],
+    "babi": ["babi/dnc", "babi/nutm-2", "babi/nutm-4"],
 }
 
 
@@ -43,7 +50,7 @@ def test_every_cell_is_a_run_of_its_task(experiment, preset):
     for cell in found:
         task_pair(cell.config)
         assert cell.config.preset == preset
-        assert (cell.config.machine.programs is None) == cell.model.startswith("ntm")
+        assert (cell.config.machine.programs is None) == cell.model.startswith(("ntm", "mann", "dnc"))
 
 
 def test_the_variants_of_the_ablation():
@@ -147,6 +154,36 @@ def test_accuracies_are_best_when_high_and_averaged_phase_by_phase(tmp_path):
     assert found.phases == [{"copy": 0.75, "sort": 0.5}, {"copy": 0.5, "sort": 0.75}]
 
 
+def test_accuracies_by_presentation_have_their_interval_and_the_papers_beside_them(tmp_path):
+    cell = cells("fewshot", only="omniglot-5/nutm")[0]
+    tests = [{"accuracy/2": 0.8, "accuracy/2 ±": 0.03, "accuracy/4": 0.9, "accuracy/4 ±": 0.0, "error": 0.2}]
+    tests.append({"accuracy/2": 0.9, "accuracy/2 ±": 0.04, "accuracy/4": 1.0, "accuracy/4 ±": 0.0, "error": 0.1})
+    found = summarise(cell, [seed(tmp_path / str(i), best=best) for i, best in enumerate(tests)])
+    assert (found.best, found.mean, found.published) == (0.9, pytest.approx(0.85), 0.857)
+    assert found.presentations == {
+        "2": (pytest.approx(0.85), pytest.approx(0.025), 0.857),
+        "4": (pytest.approx(0.95), 0.0, None),
+    }
+
+
+def test_the_settings_of_few_shot_learning():
+    found = {cell.name: cell for cell in cells("fewshot")}
+    sizes = {"omniglot-5/mann": (None, 200), "omniglot-5/nutm": (2, 180), "omniglot-10/nutm": (3, 150)}
+    for name, (programs, size) in sizes.items():
+        machine = found[name].config.machine
+        assert machine.controller.size == size
+        assert (machine.programs and machine.programs.count) == programs
+        assert (machine.memory.read_heads, machine.memory.write_heads) == (4, 1)
+        assert (machine.memory.slots, machine.memory.width) == (128, 40)
+    for name, cell in found.items():
+        config = cell.config
+        assert config.persistent == ("persistent" in name)
+        assert (config.iterations, config.batch_size, config.easy_steps) == (100_000, 16, 0)
+        assert (config.optimiser.kind, config.optimiser.learning_rate) == ("rmsprop", 1e-4)
+        assert config.test_sequences >= 1_000
+    assert dict(found["omniglot-10-persistent/nutm"].beside) == {"accuracy/3": 0.779, "accuracy/5": 0.827}
+
+
 def test_a_cell_without_a_result_has_no_figures(tmp_path):
     found = summarise(cells("ablation")[0], [tmp_path / "nothing"])
     assert (found.seeds, found.failed, found.best, found.mean, found.sd, found.solved) == (0, 0, None, None, None, None)
@@ -157,7 +194,7 @@ def test_a_cell_without_a_result_has_no_figures(tmp_path):
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """All four experiments, two iterations a run: what was printed, and where the runs lie."""
+    """All experiments, two iterations a run: what was printed, and where the runs lie."""
     root = tmp_path_factory.mktemp("all")
     command = [sys.executable, "-m", "nsm", "reproduce", "all", "--seeds", "1", "--budget", "2", "--out", str(root)]
     command += ["--jobs", "1"]
@@ -205,6 +242,18 @@ def test_the_table_stands_beside_the_papers(everything, nsm):
     said = nsm("reproduce", "continual", "--seeds", 1, "--budget", 2, "--out", root)
     assert "accuracy on every task after each" in said.out
     assert re.search(r"nutm +repeat-copy +0\.\d{3} +0\.\d{3} +0\.\d{3} +0\.\d{3}", said.out)
+
+
+def test_few_shot_learning_has_a_table_by_presentation(everything, nsm):
+    root, _ = everything
+    said = nsm("reproduce", "fewshot", "--seeds", 1, "--budget", 2, "--out", root)
+    assert said.code == 0, said.err
+    assert "per cent right at each presentation of a class" in said.out
+    assert re.search(r"omniglot-5 +nutm( +\d+\.\d±\d+\.\d){10}", said.out)
+    assert re.search(r"paper +85\.7 +91\.3 +95\.5", said.out)
+    run = RunDirectory(root / "fewshot" / "paper-2" / "omniglot-5-persistent" / "mann" / "seed-0")
+    assert {"held_out", "test"} <= run.metrics()[-1].keys()
+    assert {f"accuracy/{k}" for k in range(1, 8)} <= run.metrics()[-1]["test"].keys()
 
 
 def test_all_with_only_takes_the_experiments_that_have_such_cells(everything, nsm):

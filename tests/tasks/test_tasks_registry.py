@@ -32,6 +32,8 @@ SIZES = {
     "copy+priority-sort": (10, 8),
     "copy+repeat-copy+associative-recall+priority-sort": (10, 9),
     "continual": (10, 8),
+    "omniglot-5": (405, 5),
+    "omniglot-10": (410, 10),
 }
 
 

@@ -109,7 +109,9 @@ def test_held_out_sequences_have_lengths_of_their_own_whatever_training_does(mon
     from nsm.training import loop
 
     seen = []
-    monkeypatch.setattr(loop, "evaluate", lambda machine, task, *rest: seen.append(task) or evaluate(machine, task, 3))
+    monkeypatch.setattr(
+        loop, "evaluate", lambda machine, task, *_, **__: seen.append(task) or evaluate(machine, task, 3)
+    )
     config = small(ragged=False)
     loop._held_out(task_pair(config).train, build(config, "fused"), config, 4)
     assert seen[0].ragged

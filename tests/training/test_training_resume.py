@@ -41,10 +41,15 @@ def interrupted_at(step, config, directory, backend="fused"):
         ("fused", small(optimiser="adam")),
         ("fused", small(programs=None, batch_size=9)),
         ("fused", gumbel(small())),
+        ("fused", small(persistent=True)),
         ("reference", small(cell_noise=0.1, random_slots=True, iterations=8)),
+        ("reference", small(persistent=True, iterations=8)),
         ("reference", small(optimiser="adam", iterations=8)),
     ],
-    ids=["fused", "fused-adam", "fused-ntm", "fused-gumbel", "reference", "reference-adam"],
+    ids=[
+        *("fused", "fused-adam", "fused-ntm", "fused-gumbel", "fused-persistent"),
+        *("reference", "reference-persistent", "reference-adam"),
+    ],
 )
 def test_interrupted_at_every_step_equals_straight(tmp_path, backend, config):
     train(config, tmp_path / "straight", backend)

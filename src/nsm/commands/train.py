@@ -116,6 +116,8 @@ class Train:
     """Draw the tape's size afresh for every batch."""
     cell_noise: Float = None
     """Deviation of the noise on the LSTM's cell."""
+    easy_steps: Int = None
+    """For how many iterations easy episodes are mixed in (omniglot)."""
     persistent: Bool = None
     """Memory goes from each batch to the next."""
     key_loss: Float = None
@@ -185,8 +187,9 @@ class Train:
         memory = self._given({name: name for name in MEMORY_OPTIONS})
         for name in memory.keys() - {f.name for f in fields(machine.memory)}:  # type: ignore[arg-type]
             kind = type(machine.memory).__name__
+            article = "a" if kind == "DNC" else "an"
             raise UserError(
-                f"--{name.replace('_', '-')} does not apply to {self.task}: its memory is of the kind {kind}"
+                f"--{name.replace('_', '-')} does not apply to {self.task}, whose memory is {article} {kind}"
             )
         if self.heads is not None:
             both = {"read_heads": self.heads, "write_heads": self.heads}

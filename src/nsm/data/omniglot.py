@@ -150,8 +150,8 @@ def _drawing(part: _Part, name: str) -> npt.NDArray[np.bool_]:
     try:
         with Image.open(io.BytesIO(part.read(name))) as image:
             size, ink = image.size, ~np.asarray(image.convert("1"))
-    except (OSError, SyntaxError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise UserError(f"{part.path} is damaged: {name}: {error}; {HELP} once it is out of the way") from None
+    except (OSError, SyntaxError, ValueError, zipfile.BadZipFile, zlib.error, EOFError):
+        raise UserError(f"{part.path} is damaged: {name} can't be read; {HELP} once it is out of the way") from None
     if size != (SIDE, SIDE):
         raise UserError(f"{part.path} is not Omniglot: {name} has {size[0]}×{size[1]} pixels, not {SIDE}×{SIDE}")
     return ink

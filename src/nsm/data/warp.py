@@ -24,9 +24,9 @@ def turn_and_move(
 ) -> None:
     """Write 20 × 20 images, values 0 to 1, into the first 400 channels of `out` (T, B, I).
 
-    images (characters, drawings, 41 · 41); all others (B, T): which drawing, by which angle it is turned, and by how
-    many of the 20 pixels it is moved. What comes from outside the drawing is blank. Turned by a multiple of 90° and not
-    moved, an image consists of kept points: nothing is interpolated.
+    images (characters, drawings, 41 · 41); all others (B, T): which drawing, by which angle it is turned, counter-
+    clockwise, and by how many of the 20 pixels it is moved. What comes from outside the drawing is blank. Turned by a
+    multiple of 90° and not moved, an image consists of kept points: nothing is interpolated.
     """
     batch, steps = characters.shape
     for t in range(steps):
@@ -34,10 +34,10 @@ def turn_and_move(
             image = images[characters[b, t], drawings[b, t]]
             c, s = 2 * _ONE * cosine[b, t], 2 * _ONE * sine[b, t]  # points lie half a pixel apart
             y, x = -_MIDDLE - down[b, t], -_MIDDLE - right[b, t]
-            first_y, first_x = _CENTRE * _ONE + round(c * y - s * x), _CENTRE * _ONE + round(s * y + c * x)
+            first_y, first_x = _CENTRE * _ONE + round(c * y + s * x), _CENTRE * _ONE + round(c * x - s * y)
             step_c, step_s = round(c), round(s)
             for i in range(SMALL_SIDE):
-                at_y, at_x = first_y + i * step_c, first_x + i * step_s
+                at_y, at_x = first_y + i * step_c, first_x - i * step_s
                 for j in range(SMALL_SIDE):
                     top, left = np.uint64(at_y >> 16), np.uint64(at_x >> 16)  # below zero is beyond any edge
                     ink = 0
@@ -48,5 +48,5 @@ def turn_and_move(
                         below = image[k + _BELOW] * (256 - u) + image[k + _BELOW + _NEXT] * u
                         ink = above * (256 - v) + below * v
                     out[t, b, i * SMALL_SIDE + j] = np.float32(ink) * _INK
-                    at_y -= step_s
+                    at_y += step_s
                     at_x += step_c

@@ -1,10 +1,11 @@
 """Few-shot classification of Omniglot's characters."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import radians
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from nsm.checks import UserError, choose
 from nsm.data import omniglot, source
@@ -13,12 +14,13 @@ from nsm.tasks.arrays import Doubles, Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.classification import Classification, EpisodeShare, one_hot
 from nsm.tasks.fields import check_count
+from nsm.tasks.layout import Canvas
 from nsm.tasks.randomness import Draws
 
 PIXELS = omniglot.SMALL_SIDE**2
 PRESENTATIONS = 10
 """Accuracy is reported for the first ten presentations of a class."""
-_CHARACTERS, _QUARTERS, _LABELS, _DRAWINGS, _ANGLES, _SHIFTS = range(6)
+_CHARACTERS, _QUARTERS, _EASY, _COUNT, _PLACES, _NAMES, _DRAWINGS, _ANGLES, _SHIFTS = range(9)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Omniglot(Classification):
         quarters: classes are turned by multiples of 90°.
         angle: drawings are turned by up to this many degrees.
         shift: and moved by up to this many of the 20 pixels.
+        easy_steps: how long easy episodes are mixed in: all are easy at step 0, none is from this step on. An easy
+            one has 2 to C classes, whose labels are any of the C, and shows one drawing of each, over and over, as it
+            is. Comparing drawings and remembering names are worth nothing without each other, which is why machines
+            stay at the level of chance for long; in easy episodes names alone are worth something, and comparing is
+            simple.
     """
 
     ranges: ClassVar[tuple[str, ...]] = ("length",)
@@ -52,11 +59,13 @@ class Omniglot(Classification):
     quarters: bool = True
     angle: float = 11.25
     shift: float = 2.0
+    easy_steps: int = 0
 
     def __post_init__(self) -> None:
         check_count(self, "classes", least=2)
         check_count(self, "length")
         choose("purpose", self.purpose, ("train", "test"))
+        check_count(self, "easy_steps", least=0)
 
     @property
     def input_size(self) -> int:
@@ -73,44 +82,41 @@ class Omniglot(Classification):
     def require(self) -> None:
         self._characters()
 
+    def held_out(self) -> "Omniglot":
+        return replace(self, easy_steps=0)
+
     def min_slots(self, batch: Batch) -> int:
         """One for every drawing that is shown."""
         return self.length
 
     def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
-        data, usable = self._characters()
+        images, usable = self._characters()
+        # All but the names goes by place, 0 to C − 1: a drawing can't tell what it is called.
+        easy = self._easy(draws)
+        count = np.where(easy, draws.integers(_COUNT, (2, self.classes))[:, None], self.classes)
+        place = (draws.uniform(_PLACES, self.length) * count).astype(np.int64)
+        presentation = _of_place(np.cumsum(one_hot(place, self.classes), axis=1), place).astype(np.int64) - 1
         chosen = usable[draws.distinct(_CHARACTERS, self.classes, len(usable))]
-        labels = (draws.uniform(_LABELS, self.length) * self.classes).astype(np.int64)
-        shown = one_hot(labels, self.classes)
-        presentation = _of_label(np.cumsum(shown, axis=1), labels).astype(np.int64) - 1
         quarter = (draws.uniform(_QUARTERS, self.classes) * 4 * self.quarters).astype(np.int64)
-        cosine, sine = _turned(np.take_along_axis(quarter, labels, 1), self._small(draws, _ANGLES, radians(self.angle)))
-        arguments = (
-            np.take_along_axis(chosen, labels, 1),
-            self._drawings(draws, labels, presentation),
-            cosine,
-            sine,
-            *np.split(self._small(draws, _SHIFTS, self.shift, 2), 2, axis=1),
+        angle = self._small(draws, _ANGLES, radians(self.angle)) * ~easy
+        shift = self._small(draws, _SHIFTS, self.shift, 2) * ~easy
+        drawings = (
+            np.take_along_axis(chosen, place, 1),
+            self._drawings(draws, place, presentation * ~easy),
+            *_turned(np.take_along_axis(quarter, place, 1), angle),
+            *np.split(shift, 2, axis=1),
         )
-        batches = []
-        for step in range(draws.steps):
+        names = one_hot(np.take_along_axis(draws.permutations(_NAMES, self.classes), place, 1), self.classes)
+        lengths = np.full(draws.sequences, self.length, dtype=np.int64)
+        batches = Canvas(draws, lengths, np.zeros_like(lengths), input_size, output_size).batches()
+        for step, batch in enumerate(batches):
             rows = slice(step * draws.batch_size, (step + 1) * draws.batch_size)
-            inputs = np.zeros((self.length, draws.batch_size, input_size), dtype=np.float32)
-            targets = np.zeros((self.length, draws.batch_size, output_size), dtype=np.float32)
-            targets[:, :, : self.classes] = shown[rows].swapaxes(0, 1)
-            turn_and_move(data.reshape(*data.shape[:2], -1), *(argument[rows] for argument in arguments), inputs)
-            # What is told comes a step late, or there would be nothing to learn.
-            inputs[1:, :, PIXELS : PIXELS + self.classes] = targets[:-1, :, : self.classes]
-            batches.append(
-                Batch(
-                    inputs,
-                    targets,
-                    mask=np.ones((self.length, draws.batch_size), dtype=np.float32),
-                    lengths=np.full(draws.batch_size, self.length, dtype=np.int64),
-                    decoding=np.zeros(draws.batch_size, dtype=np.int64),
-                    subtask=np.ascontiguousarray(presentation[rows].T),
-                )
-            )
+            turn_and_move(images, *(each[rows] for each in drawings), batch.inputs)
+            batch.targets[:, :, : self.classes] = names[rows].swapaxes(0, 1)
+            # A label is told a step late, or there would be nothing to learn.
+            batch.inputs[1:, :, PIXELS : PIXELS + self.classes] = batch.targets[:-1, :, : self.classes]
+            batch.mask.fill(1.0)
+            batch.subtask[:] = presentation[rows].T
         return batches
 
     def shares(self, wrong: np.ndarray, batch: Batch) -> dict[str, EpisodeShare]:
@@ -129,23 +135,28 @@ class Omniglot(Classification):
             raise UserError(
                 f"Omniglot.classes is {self.classes}: there are {len(usable)} characters to {self.purpose}."
             )
-        return data.images, usable
+        return data.images.reshape(*data.images.shape[:2], -1), usable
 
-    def _drawings(self, draws: Draws, labels: Ints, presentation: Ints) -> Ints:
+    def _easy(self, draws: Draws) -> npt.NDArray[np.bool_]:
+        """(N, 1) which episodes are easy."""
+        step = draws.first_step + np.arange(draws.sequences)[:, None] // draws.batch_size
+        return draws.uniform(_EASY, 1) * self.easy_steps < self.easy_steps - step
+
+    def _drawings(self, draws: Draws, place: Ints, presentation: Ints) -> Ints:
         """(N, T) which drawing of its character: all of a class in random order, then again from the first."""
         words = draws.words(_DRAWINGS, self.classes * omniglot.DRAWINGS)
         order = np.argsort(words.reshape(-1, self.classes, omniglot.DRAWINGS), axis=2, kind="stable")
         rows = np.arange(draws.sequences)[:, None]
-        return order[rows, labels, presentation % omniglot.DRAWINGS]
+        return order[rows, place, presentation % omniglot.DRAWINGS]
 
     def _small(self, draws: Draws, purpose: int, most: float, count: int = 1) -> Doubles:
         """(N, count · T) uniform between ± most."""
         return most * (2.0 * draws.uniform(purpose, count * self.length) - 1.0)
 
 
-def _of_label(numbers: np.ndarray, labels: Ints) -> np.ndarray:
+def _of_place(numbers: np.ndarray, place: Ints) -> np.ndarray:
     """(N, T) of (N, T, C): at each step the number of its own class."""
-    return np.take_along_axis(numbers, labels[..., None], axis=2)[..., 0]
+    return np.take_along_axis(numbers, place[..., None], axis=2)[..., 0]
 
 
 def _turned(quarter: Ints, angle: Doubles) -> tuple[Doubles, Doubles]:
