@@ -10,6 +10,7 @@ import tyro
 from nsm import commands
 from nsm.checks import UserError
 from nsm.experiments.campaign import RunsFailed
+from nsm.training.distribution import RankLost, place
 from nsm.training.learner import Diverged
 from nsm.training.signals import Interrupted
 
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         command.run()
     except UserError as error:
         _leave(MISTAKE, str(error))
-    except (Diverged, RunsFailed, OSError) as error:
+    except (Diverged, RankLost, RunsFailed, OSError) as error:
         _leave(FAILED, str(error))
     except Interrupted:
         _leave(INTERRUPTED, "stopped; what was done is saved, and the same command goes on from there")
@@ -44,5 +45,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _leave(code: int, sentence: str) -> NoReturn:
     sys.stdout.flush()
-    print(f"nsm: {sentence}", file=sys.stderr)
+    if place()[0] == 0:  # of several ranks, all of which would say the same
+        print(f"nsm: {sentence}", file=sys.stderr)
     raise SystemExit(code) from None

@@ -20,6 +20,24 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_directory_atomically(path: Path, contents: dict[str, bytes]) -> None:
+    """Write a directory's files in this order under a temporary name, force them to the disk, then give it its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        for name, content in contents.items():
+            write_durably(temporary / name, content)
+        sync_directory(temporary)
+        if path.exists():
+            remove_atomically(path)
+        os.rename(temporary, path)
+        sync_directory(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def remove_atomically(path: Path) -> None:
     """Remove a directory: it is hidden by one rename before it is taken apart, so that nobody finds half of it."""
     hidden = path.with_name(f".{path.name}.removed.{os.getpid()}")

@@ -10,7 +10,7 @@ from rich.console import Console
 from nsm.commands import terminal
 from nsm.commands.reproduce import _display
 from nsm.commands.terminal import Pace, figures, progress_of
-from nsm.experiments.campaign import Job, Outcome
+from nsm.experiments.engines.engine import Job, Outcome
 from nsm.experiments.paper import cells
 from nsm.training.loop import Progress
 

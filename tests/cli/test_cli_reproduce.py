@@ -12,7 +12,9 @@ from dataclasses import replace
 import pytest
 
 from nsm.experiments import campaign, params
-from nsm.experiments.campaign import Job, Outcome
+from nsm.experiments.engines import local
+from nsm.experiments.engines.engine import Job, Outcome
+from nsm.experiments.engines.local import Local
 from nsm.experiments.machines import SYNTHETIC
 from nsm.experiments.paper import EXPERIMENTS, SEQUENCING, SINGLE, Cell, cells
 from nsm.experiments.recipes import recipe
@@ -29,6 +31,12 @@ EXPECTED = {
     ],
     "sequencing": [f"{task}/{model}" for task in SEQUENCING for model in ("ntm", "nutm")],
     "continual": ["continual/ntm", "continual/nutm"],
+    "factorial": [
+        f"{task}/{model}-{scale}"
+        for task in ("associative-recall", "repeat-copy", "copy+repeat-copy")
+        for model in ("ntm", "nutm")
+        for scale in ("large", "small")
+    ],
     "fewshot": [
         f"omniglot-{classes}{memory}/{model}"
         for memory in ("", "-persistent")
@@ -68,6 +76,18 @@ def test_the_programs_of_sequencing_and_of_continual_learning():
     ntm, nutm = (cell.config.machine for cell in cells("continual"))
     assert ntm.controller.kind == nutm.controller.kind == "feed-forward"
     assert nutm.programs == Programs(6, attention="gumbel")
+
+
+def test_the_factorial_comparison_gives_both_models_both_initial_scales():
+    found = {cell.model: cell.config for cell in cells("factorial", only="associative-recall")}
+    single = {cell.model: cell.config for cell in cells("single", only="associative-recall")}
+    assert found["ntm-large"] == single["ntm"], "as published"
+    assert found["nutm-small"] == single["nutm"], "as published"
+    for model, (as_published, other) in {"ntm": ("head", "memory"), "nutm": ("memory", "head")}.items():
+        changed = found["ntm-small" if model == "ntm" else "nutm-large"]
+        interface = single[model].machine.interface
+        assert (interface.fan, changed.machine.interface.fan) == (as_published, other)
+        assert replace(changed, machine=replace(changed.machine, interface=interface)) == single[model]
 
 
 def test_the_settings_of_the_paper():
@@ -301,7 +321,8 @@ def test_a_run_that_diverges_or_dies_takes_no_other_with_it(tmp_path):
             killed.append(int((dies.directory / "lock").read_text()))
             os.kill(killed[0], signal.SIGKILL)
 
-    outcomes = {job.cell.model: outcome for job, outcome in campaign.run(planned, 2, "fused", tick).items()}
+    with Local(2, "fused") as engine:
+        outcomes = {job.cell.model: outcome for job, outcome in campaign.run(planned, engine, tick).items()}
     assert outcomes["well"] == outcomes["after"] == Outcome("done")
     assert outcomes["diverges"].status == "failed"
     assert re.match("(the loss|a gradient|a weight) .*; the first bad tensor is ", outcomes["diverges"].reason)
@@ -313,7 +334,8 @@ def test_a_run_that_diverges_or_dies_takes_no_other_with_it(tmp_path):
     table = {job.cell.model: summarise(job.cell, [job.directory]) for job in planned}
     assert [(table[name].seeds, table[name].failed) for name in configs] == [(0, 1), (0, 1), (1, 0), (1, 0)]
     # Once more: what died goes on from its checkpoint and ends; what is done stays.
-    assert campaign.run([dies, planned[2]], 1, "fused") == {dies: Outcome("done"), planned[2]: Outcome("done")}
+    with Local(1, "fused") as engine:
+        assert campaign.run([dies, planned[2]], engine) == {dies: Outcome("done"), planned[2]: Outcome("done")}
     assert RunDirectory(dies.directory).failure() is None
 
 
@@ -324,14 +346,14 @@ def test_a_bug_in_a_run_is_told_with_its_kind(monkeypatch, tmp_path):
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr(loop, "train", broken)
-    outcome = campaign._train(json.dumps(to_json(tiny())), str(tmp_path), "fused")
+    outcome = local._train(json.dumps(to_json(tiny())), str(tmp_path), "fused")
     assert outcome == Outcome("failed", "ZeroDivisionError: by zero")
 
 
 def test_a_failed_run_shows_in_the_table_and_in_the_exit_code(nsm, monkeypatch, tmp_path):
     """What happens after a campaign with a failure, without running one."""
 
-    def run(planned, processes, backend, tick):
+    def run(planned, engine, tick):
         outcomes = {job: Outcome("done") for job in planned}
         outcomes[planned[0]] = Outcome("failed", "no space left")
         RunDirectory(planned[0].directory).path.mkdir(parents=True)

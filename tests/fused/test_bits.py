@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,27 +54,73 @@ print(digest(case(MEMORIES[0]).fused()))
 """
 
 
-def in_another_process(**environment):
-    tests = os.path.dirname(os.path.dirname(__file__))
-    done = subprocess.run(
+def process(package=None, **environment):
+    """Another process, with the package at another place if one is given."""
+    paths = (str(Path(__file__).parent.parent), str(package or Path(nsm.__file__).parent.parent))
+    return subprocess.Popen(
         [sys.executable, "-c", SCRIPT],
-        env={**os.environ, "PYTHONPATH": tests, "PYTHONHASHSEED": "7", **environment},
-        capture_output=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "7", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=True,
     )
-    return done.stdout.strip(), done.stderr
+
+
+def finish(started):
+    found, said = started.communicate()
+    assert started.returncode == 0, said
+    return found.strip(), said
 
 
 def test_another_process_loads_the_cache_and_gives_the_same_bytes():
     here = digest(case(MEMORIES[0]).fused())  # first, so that the cache has them
-    found, said = in_another_process()
+    found, said = finish(process())
     assert found == here
     assert "compiling" not in said
 
 
-def test_freshly_compiled_kernels_give_the_same_bytes_and_say_that_they_compile(tmp_path):
-    found, said = in_another_process(NSM_CACHE=str(tmp_path))
-    assert found == digest(case(MEMORIES[0]).fused())
-    assert said.count("compiling the fused kernels") == 1
-    assert list(tmp_path.glob("kernels/*/**/*.nbc"))
+def test_freshly_compiled_kernels_give_the_same_bytes_and_are_compiled_once_for_all(tmp_path):
+    """By one of two processes that start together, and for a copy of the package that lies elsewhere."""
+    here = digest(case(MEMORIES[0]).fused())
+    cached = {"NSM_CACHE": str(tmp_path / "cache")}
+    both = [finish(started) for started in [process(**cached), process(**cached)]]
+    assert [found for found, _ in both] == [here, here]
+    assert sum("compiling the fused kernels for NTMMemory, once" in said for _, said in both) == 1
+    assert sum("another process is compiling" in said for _, said in both) == 1
+
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache/kernels/*/*.nbc")}
+    assert files
+    shutil.copytree(Path(nsm.__file__).parent, tmp_path / "elsewhere" / "nsm")
+    found, said = finish(process(tmp_path / "elsewhere", **cached))
+    assert found == here
+    assert "compiling" not in said
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache/kernels/*/*.nbc")} == files
+
+
+INNER = """
+from nsm.fused.cache import kernel
+
+@kernel
+def number():
+    return {}
+"""
+OUTER = """
+from nsm.fused.cache import compiled
+from nsm.fused.inner import number
+
+@compiled
+def ask():
+    return number()
+"""
+
+
+def test_an_edited_source_is_compiled_anew(tmp_path):
+    """Wherever the edit is: an entry point that is not edited calls a kernel of another file that is."""
+    package = shutil.copytree(Path(nsm.__file__).parent, tmp_path / "nsm")
+    (package / "fused" / "outer.py").write_text(OUTER)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NSM_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", "from nsm.fused.outer import ask; print(ask())"]
+    for number in (1, 2):
+        (package / "fused" / "inner.py").write_text(INNER.format(number))
+        asked = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert int(asked.stdout) == number

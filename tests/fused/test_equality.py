@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import nsm
 from fused.compare import Case, assert_equal
+from nsm.fused import tape
 
 ATTENTION = ("key-value", "direct", "uniform", "gumbel")
 
@@ -24,6 +25,7 @@ MEMORIES = {
     "ntm": nsm.NTM(slots=19, width=6, read_heads=2, write_heads=1),
     "ntm write-first": nsm.NTM(slots=32, width=7, read_heads=1, write_heads=2, order="write-first", shift_range=2),
     "lrua": nsm.LRUA(slots=21, width=6, read_heads=3, write_heads=1),
+    "lrua strong": nsm.LRUA(slots=20, width=7, read_heads=4, write_heads=1, strength=10.0),
     "lrua read-first": nsm.LRUA(slots=16, width=5, read_heads=2, write_heads=2, order="read-first", least_used=1),
     "dnc": nsm.DNC(slots=18, width=6, read_heads=3),
 }
@@ -83,6 +85,15 @@ def test_long_sequences_in_stretches(memory):
     assert_equal(Case(machine, 11, 3, lengths=[11, 4, 8], cell_noise=0.1), memory_limit=40_000)
 
 
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("steps", [1, 3, 4, 9, 11])
+def test_tapes_kept_every_few_steps_only(memory, steps, monkeypatch):
+    """Those between are written once more on the way back, whether or not the last stretch is a whole one."""
+    monkeypatch.setattr(tape, "NEAR", 0)
+    machine = build(MEMORIES[memory], nsm.Programs(2))
+    assert_equal(Case(machine, steps, 3, lengths=[1 + steps // 2, 1, steps]))
+
+
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 40])
 def test_any_number_of_programs(count):
     machine = build(nsm.NTM(slots=8, width=4), nsm.Programs(count, key_size=5))
@@ -127,6 +138,7 @@ def test_random_machines(data):
             write_heads=draw(st.integers(1, 3)),
             order=draw(st.sampled_from(["read-first", "write-first"])),
             least_used=draw(st.integers(1, 3)),
+            strength=draw(st.sampled_from([1.0, 10.0])),
         )
     else:
         memory = nsm.DNC(**shape)

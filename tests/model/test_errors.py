@@ -322,6 +322,7 @@ NUMBERS = {
     "dnc read heads": (lambda n: DNC(read_heads=n), "read_heads must be an integer of at least 1", [0]),
     "shift_range": (lambda n: NTM(shift_range=n), "shift_range must be an integer of at least 0", [-1, 1.0]),
     "least_used": (lambda n: LRUA(least_used=n), "least_used must be an integer of at least 1", [0]),
+    "strength": (lambda n: LRUA(strength=n), "strength must be a finite number above 0", [0.0, -1.0, float("nan")]),
     "decay": (lambda n: LRUA(decay=n), "decay must be at least 0 and below 1", [1.0, -0.1, float("nan")]),
     "interface gain": (lambda n: Interface(gain=n), "interface gain must be a finite number above 0", [0]),
     "in_features": (lambda n: ProgramMemory(n, 2, Programs()), "in_features must be an integer of at least 1", [0]),

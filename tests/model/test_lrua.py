@@ -12,11 +12,14 @@ BATCH = 3
 CLOSED, OPEN = -60.0, 60.0
 
 
+@pytest.mark.parametrize("strength", [1.0, 10.0])
 @pytest.mark.parametrize("least", [None, 1, 3])
 @pytest.mark.parametrize("order", ["write-first", "read-first"])
 @pytest.mark.parametrize(("reads", "writes"), [(1, 1), (4, 1), (2, 3)])
-def test_steps_follow_the_equations(reads, writes, order, least, randn):
-    config = LRUA(6, 3, read_heads=reads, write_heads=writes, order=order, least_used=least, decay=0.9)
+def test_steps_follow_the_equations(reads, writes, order, least, strength, randn):
+    config = LRUA(
+        6, 3, read_heads=reads, write_heads=writes, order=order, least_used=least, decay=0.9, strength=strength
+    )
     memory = config.build().double()
     state = LRUAState(randn(BATCH, 6, 3), randn(BATCH, 6).exp(), torch.softmax(randn(BATCH, reads, 6), dim=-1))
     expected = [{field: getattr(state, field)[b].numpy() for field in LRUAState._fields} for b in range(BATCH)]
@@ -32,6 +35,7 @@ def test_steps_follow_the_equations(reads, writes, order, least, randn):
                 decay=0.9,
                 order=order,
                 least_used=least,
+                strength=strength,
             )
             np.testing.assert_allclose(read[b].numpy(), np.concatenate(reads_b), rtol=1e-10, atol=1e-12)
             np.testing.assert_allclose(visited.write[b].numpy(), np.array(writes_b), rtol=1e-10, atol=1e-12)
@@ -45,7 +49,7 @@ def test_defaults_are_those_of_the_few_shot_experiments():
     config = LRUA()
     memory = config.build()
     assert (config.slots, config.width, config.read_heads, config.write_heads) == (128, 40, 4, 1)
-    assert (config.decay, config.order) == (0.99, "write-first")
+    assert (config.decay, config.order, config.strength) == (0.99, "write-first", 1.0)
     assert [head.size for head in memory.heads] == [40, 40, 40, 40, 41]
     assert memory.read_size == 160
 

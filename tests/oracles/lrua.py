@@ -8,9 +8,9 @@ import numpy as np
 from .programs import Array, cosine, sigmoid, softmax
 
 
-def content_address(memory: Array, key: Array) -> Array:
-    """LRUA w_r: softmax over the slots of cos(key, M(i)), without a strength."""
-    return softmax([cosine(key, memory[i]) for i in range(len(memory))])
+def content_address(memory: Array, key: Array, strength: float) -> Array:
+    """LRUA w_r: softmax over the slots of strength · cos(key, M(i)); the paper's has no strength, that is 1."""
+    return softmax([strength * cosine(key, memory[i]) for i in range(len(memory))])
 
 
 def read(memory: Array, weights: Array) -> Array:
@@ -42,6 +42,7 @@ def step(
     decay: float = 0.99,
     order: str = "write-first",
     least_used: int | None = None,
+    strength: float = 1.0,
 ) -> tuple[list[Array], list[Array], dict[str, Any]]:
     """LRUA step: w_w = σ(α)·w_r(t−1) + (1−σ(α))·w_lu(t−1), M += w_w k, w_u = γ·w_u + Σw_r + Σw_w."""
     if order not in ("write-first", "read-first"):
@@ -82,7 +83,7 @@ def step(
     reads: list[Array] = []
     read_addresses: list[Array] = []
     for key in read_raws:
-        weights = content_address(seen, key)
+        weights = content_address(seen, key, strength)
         read_addresses.append(weights)
         reads.append(read(seen, weights))
 

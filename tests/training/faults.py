@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nsm import files
-from nsm.training import checkpoints
 
 WRITES = ("write", "fsync", "rename", "replace", "mkdir")
 ALL = (*WRITES, "unlink", "rmdir")
@@ -40,7 +39,6 @@ class Faults:
         for kind in set(kinds) - {"write"}:
             monkeypatch.setattr(os, kind, wrapped(getattr(os, kind)))
         monkeypatch.setattr(files, "write_durably", write_half)
-        monkeypatch.setattr(checkpoints, "write_durably", write_half)
 
 
 def forked(work: Callable[[], object]) -> int:

@@ -120,6 +120,26 @@ def test_a_run_that_stopped_when_solved_is_not_trained_further_if_its_result_is_
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"seed": 3}, "seed was 0, is 3"),
+        ({"size": 9}, "machine.controller.size was 8, is 9"),
+        ({"programs": 3, "batch_size": 4}, "batch_size was 2, is 4; machine.programs.count was 2, is 3"),
+        ({"optimiser": "adam"}, "optimiser.kind was 'rmsprop', is 'adam'"),
+        ({"world_size": 2}, "world_size was 1, is 2"),
+    ],
+    ids=str,
+)
+def test_a_changed_configuration_is_refused_with_every_difference(tmp_path, changes, difference):
+    interrupted_at(5, small(), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError) as caught:
+        RunDirectory(tmp_path).check(small(**changes))
+    assert str(caught.value) == f"{tmp_path} holds a run of another configuration: {difference}"
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_a_finished_run_is_not_touched(tmp_path):
     first = train(small(), tmp_path)
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -162,7 +182,7 @@ def test_killed_at_random_instants(tmp_path):
     train(config, tmp_path / "straight", "fused")
     expected = contents(tmp_path / "straight")
     instants, kills, runs = random.Random(0), 0, 0
-    while kills < 20:
+    while kills < 60:
         runs += 1
         directory, code = tmp_path / f"run-{runs}", -signal.SIGKILL
         while code == -signal.SIGKILL and kills < 10 * runs:

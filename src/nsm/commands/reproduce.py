@@ -20,7 +20,11 @@ from nsm.commands.data import DataDir
 from nsm.commands.terminal import Pace, console, figures, option
 from nsm.data.source import look_in
 from nsm.experiments import campaign, params
-from nsm.experiments.campaign import Job, Outcome, RunsFailed
+from nsm.experiments.campaign import RunsFailed
+from nsm.experiments.engines import ENGINES
+from nsm.experiments.engines.cluster import RayCluster
+from nsm.experiments.engines.engine import Engine, Job, Outcome
+from nsm.experiments.engines.local import Local
 from nsm.experiments.paper import EXPERIMENTS, PUBLISHED_BABI_FAILED, PUBLISHED_BABI_MEAN, PUBLISHED_BABI_TASKS, cells
 from nsm.experiments.summary import Summary, TaskErrors, number, summarise
 from nsm.machine import BACKENDS, PRESETS
@@ -35,16 +39,22 @@ class Reproduce:
     Ends with code 1 if a run failed, 75 if it was stopped.
 
     Example: nsm reproduce single --seeds 5 --jobs 2
+
+    On a Ray cluster: nsm reproduce single --engine ray --address 10.0.0.1:6379 --jobs 60
     """
 
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
-    """params, single, ablation, sequencing, continual, fewshot, babi, or all."""
+    """params, single, ablation, sequencing, continual, fewshot, babi, factorial (models × initial scales), or all."""
     preset: str = "paper"
     """paper (its settings), default (what learns reliably) or authors (the published code's)."""
     seeds: int = 5
     """Runs per cell, seeds 0, 1, …"""
     jobs: int = 2
     """Runs at a time, one thread each."""
+    engine: str = "local"
+    """local (processes of this machine) or ray (a Ray cluster; needs nsm[ray])."""
+    address: Annotated[str | None, option("STR", "a cluster of its own, on this machine")] = None
+    """Of an existing Ray cluster, host:port or auto."""
     only: Annotated[str | None, option("STR", "all")] = None
     """Only cells whose name contains this, like copy/nutm, or one of several parts with commas between them."""
     budget: Annotated[int | None, option("INT", "the paper's")] = None
@@ -64,6 +74,9 @@ class Reproduce:
         choose("backend", self.backend, BACKENDS)
         at_least("seeds", self.seeds, 1)
         at_least("jobs", self.jobs, 1)
+        choose("engine", self.engine, ENGINES)
+        if self.address is not None and self.engine != "ray":
+            raise UserError(f"--address needs --engine ray, was {self.engine}")
         if self.budget is not None:
             at_least("budget", self.budget, 1)
         look_in(self.data_dir)
@@ -72,9 +85,11 @@ class Reproduce:
         failed: list[str] = []
         if self.experiment in ("params", "all"):
             document["params"] = self._parameters()
-        for name, planned in plans.items():
-            document[name], reasons = self._experiment(name, planned)
-            failed += reasons
+        if plans:
+            with self._engine() as engine:
+                for name, planned in plans.items():
+                    document[name], reasons = self._experiment(name, planned, engine)
+                    failed += reasons
         if self.json:
             print(json.dumps(document if self.experiment == "all" else document[self.experiment], indent=2))
         if failed:
@@ -102,6 +117,11 @@ class Reproduce:
             raise mistakes[0]
         return plans
 
+    def _engine(self) -> Engine:
+        if self.engine == "local":
+            return Local(self.jobs, self.backend)
+        return RayCluster(self.jobs, self.backend, self.address)
+
     def _parameters(self) -> list[dict[str, object]]:
         rows = params.table()
         if not self.json:
@@ -113,10 +133,10 @@ class Reproduce:
             console().print(table)
         return [dataclasses.asdict(row) for row in rows]
 
-    def _experiment(self, name: str, planned: list[Job]) -> tuple[list[dict[str, object]], list[str]]:
+    def _experiment(self, name: str, planned: list[Job], engine: Engine) -> tuple[list[dict[str, object]], list[str]]:
         """The table of an experiment, and the reasons of runs that failed."""
         with _display(name, planned) as tick:
-            outcomes = campaign.run(planned, self.jobs, self.backend, tick)
+            outcomes = campaign.run(planned, engine, tick)
         chosen = list(dict.fromkeys(job.cell for job in planned))
         summaries = [summarise(cell, [job.directory for job in planned if job.cell == cell]) for cell in chosen]
         if not self.json:

@@ -19,6 +19,7 @@ from nsm.memories import DNC
 from nsm.tasks import babi
 from nsm.training import tensorboard as events
 from nsm.training.config import RunConfig
+from nsm.training.distribution import joined
 from nsm.training.loop import train
 
 MOST_HEADS = 32
@@ -41,6 +42,8 @@ class Train:
     weight is no longer a number, 75 if the run was stopped.
 
     Example: nsm train copy --model nutm --programs 2 --seed 0 --out runs/copy
+
+    On two processes: torchrun --standalone --nproc-per-node 2 -m nsm train copy --batch-size 16 --out runs/copy-16
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
@@ -147,7 +150,7 @@ class Train:
     backend: str = "auto"
     """auto, reference or fused."""
     device: str = "cpu"
-    """Any torch device, for the reference back end."""
+    """Any torch device, for the reference back end; under torchrun, cuda is one GPU for each process."""
     threads: int = 1
     """Threads of the kernels, for batches above 8; of torch in the reference."""
     tensorboard: bool = False
@@ -163,7 +166,7 @@ class Train:
             raise UserError(f"heads must be at most {MOST_HEADS}, was {self.heads}")
         config = recipe(self._task, self.model, self.preset, self.programs)
         machine = self._machine(config.machine)
-        own = {f.name for f in fields(RunConfig)} - {"task", "machine", "optimiser", "preset", "seed"}
+        own = {f.name for f in fields(RunConfig)} - {"task", "machine", "optimiser", "preset", "seed", "world_size"}
         given = self._given({name: name for name in own})
         if machine.controller.kind != "lstm":
             given.setdefault("cell_noise", 0.0)  # a recipe's noise is meant for its own controller
@@ -223,8 +226,13 @@ class Train:
         if self.tensorboard:
             events.require()  # now, not when the training is done
         out = self.out or Path("runs") / f"{config.task}-{self.model}-{self.seed}"
-        with progress_of(f"{config.task} {self.model}", config.iterations, quiet=self.json) as report:
-            result = train(config, out, self.backend, self.device, report, self.threads)
+        with joined(self.device) as ranks:
+            config = replace(config, world_size=ranks.size)
+            quiet = self.json or not ranks.leads
+            with progress_of(f"{config.task} {self.model}", config.iterations, quiet) as report:
+                result = train(config, out, self.backend, self.device, report, self.threads, ranks)
+            if not ranks.leads:
+                return
         if self.tensorboard:
             events.write_events(out)
         if self.json:

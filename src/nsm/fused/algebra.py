@@ -16,18 +16,17 @@ from nsm.fused.lanes import fma, load, splat, spread, store, total
 def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
     """C[i, :] += Σ_k A[i, k] W[k, :] for `rows` rows, k < `inner`, `width` columns (a multiple of 16).
 
-    Tiles of 4 × 32 outputs stay in registers while k runs: each load of W serves four rows.
+    Tiles of 4 × 32 outputs stay in registers while k runs: each load of W serves four rows. All rows take their turn
+    on a panel of W before the next one: what is too large for the nearest caches comes from afar once, not once a tile.
     """
-    i = 0
-    while i + 4 <= rows:
-        r0, r1, r2, r3 = a0 + i * lda, a0 + (i + 1) * lda, a0 + (i + 2) * lda, a0 + (i + 3) * lda
-        o0, o1, o2, o3 = c0 + i * ldc, c0 + (i + 1) * ldc, c0 + (i + 2) * ldc, c0 + (i + 3) * ldc
-        j = 0
-        while j + 32 <= width:
-            c00, c01 = load(c, o0 + j), load(c, o0 + j + 16)
-            c10, c11 = load(c, o1 + j), load(c, o1 + j + 16)
-            c20, c21 = load(c, o2 + j), load(c, o2 + j + 16)
-            c30, c31 = load(c, o3 + j), load(c, o3 + j + 16)
+    fours, j = rows // 4 * 4, 0
+    while j + 32 <= width:
+        for i in range(0, fours, 4):
+            r0, r1, r2, r3 = a0 + i * lda, a0 + (i + 1) * lda, a0 + (i + 2) * lda, a0 + (i + 3) * lda
+            o0, o1 = c0 + i * ldc + j, c0 + (i + 1) * ldc + j
+            o2, o3 = c0 + (i + 2) * ldc + j, c0 + (i + 3) * ldc + j
+            c00, c01, c10, c11 = load(c, o0), load(c, o0 + 16), load(c, o1), load(c, o1 + 16)
+            c20, c21, c30, c31 = load(c, o2), load(c, o2 + 16), load(c, o3), load(c, o3 + 16)
             p = w0 + j
             for k in range(inner):
                 left, right = load(w, p), load(w, p + 16)
@@ -40,27 +39,24 @@ def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
                 x = spread(a, r3 + k)
                 c30, c31 = fma(x, left, c30), fma(x, right, c31)
                 p += ldw
-            store(c, o0 + j, c00), store(c, o0 + j + 16, c01)
-            store(c, o1 + j, c10), store(c, o1 + j + 16, c11)
-            store(c, o2 + j, c20), store(c, o2 + j + 16, c21)
-            store(c, o3 + j, c30), store(c, o3 + j + 16, c31)
-            j += 32
-        while j < width:
-            c0_, c1_, c2_, c3_ = load(c, o0 + j), load(c, o1 + j), load(c, o2 + j), load(c, o3 + j)
+            store(c, o0, c00), store(c, o0 + 16, c01), store(c, o1, c10), store(c, o1 + 16, c11)
+            store(c, o2, c20), store(c, o2 + 16, c21), store(c, o3, c30), store(c, o3 + 16, c31)
+        j += 32
+    if j < width:
+        for i in range(0, fours, 4):
+            r0, r1, r2, r3 = a0 + i * lda, a0 + (i + 1) * lda, a0 + (i + 2) * lda, a0 + (i + 3) * lda
+            o0, o1 = c0 + i * ldc + j, c0 + (i + 1) * ldc + j
+            o2, o3 = c0 + (i + 2) * ldc + j, c0 + (i + 3) * ldc + j
+            x0, x1, x2, x3 = load(c, o0), load(c, o1), load(c, o2), load(c, o3)
             p = w0 + j
             for k in range(inner):
                 v = load(w, p)
-                c0_ = fma(spread(a, r0 + k), v, c0_)
-                c1_ = fma(spread(a, r1 + k), v, c1_)
-                c2_ = fma(spread(a, r2 + k), v, c2_)
-                c3_ = fma(spread(a, r3 + k), v, c3_)
+                x0, x1 = fma(spread(a, r0 + k), v, x0), fma(spread(a, r1 + k), v, x1)
+                x2, x3 = fma(spread(a, r2 + k), v, x2), fma(spread(a, r3 + k), v, x3)
                 p += ldw
-            store(c, o0 + j, c0_), store(c, o1 + j, c1_), store(c, o2 + j, c2_), store(c, o3 + j, c3_)
-            j += 16
-        i += 4
-    while i < rows:
+            store(c, o0, x0), store(c, o1, x1), store(c, o2, x2), store(c, o3, x3)
+    for i in range(fours, rows):
         _multiply_row(a, a0 + i * lda, w, w0, ldw, c, c0 + i * ldc, inner, width)
-        i += 1
 
 
 @kernel
@@ -103,16 +99,17 @@ def _multiply_row(a, a0, w, w0, ldw, c, c0, inner, width):
 
 @kernel
 def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
-    """C[k, :] += Σ_i A[i, k] D[i, :]: a weight's gradient from all rows at once; k < `height`, `width` columns."""
-    k = 0
-    while k + 4 <= height:
-        o0, o1, o2, o3 = c0 + k * ldc, c0 + (k + 1) * ldc, c0 + (k + 2) * ldc, c0 + (k + 3) * ldc
-        j = 0
-        while j + 32 <= width:
-            c00, c01 = load(c, o0 + j), load(c, o0 + j + 16)
-            c10, c11 = load(c, o1 + j), load(c, o1 + j + 16)
-            c20, c21 = load(c, o2 + j), load(c, o2 + j + 16)
-            c30, c31 = load(c, o3 + j), load(c, o3 + j + 16)
+    """C[k, :] += Σ_i A[i, k] D[i, :]: a weight's gradient from all rows at once; k < `height`, `width` columns.
+
+    Tiles and panels as in `multiply`: a panel of D serves all k.
+    """
+    fours, j = height // 4 * 4, 0
+    while j + 32 <= width:
+        for k in range(0, fours, 4):
+            o0, o1 = c0 + k * ldc + j, c0 + (k + 1) * ldc + j
+            o2, o3 = c0 + (k + 2) * ldc + j, c0 + (k + 3) * ldc + j
+            c00, c01, c10, c11 = load(c, o0), load(c, o0 + 16), load(c, o1), load(c, o1 + 16)
+            c20, c21, c30, c31 = load(c, o2), load(c, o2 + 16), load(c, o3), load(c, o3 + 16)
             p, q = a0 + k, d0 + j
             for _ in range(rows):
                 left, right = load(d, q), load(d, q + 16)
@@ -126,36 +123,31 @@ def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
                 c30, c31 = fma(x, left, c30), fma(x, right, c31)
                 p += lda
                 q += ldd
-            store(c, o0 + j, c00), store(c, o0 + j + 16, c01)
-            store(c, o1 + j, c10), store(c, o1 + j + 16, c11)
-            store(c, o2 + j, c20), store(c, o2 + j + 16, c21)
-            store(c, o3 + j, c30), store(c, o3 + j + 16, c31)
-            j += 32
-        while j < width:
-            c0_, c1_, c2_, c3_ = load(c, o0 + j), load(c, o1 + j), load(c, o2 + j), load(c, o3 + j)
+            store(c, o0, c00), store(c, o0 + 16, c01), store(c, o1, c10), store(c, o1 + 16, c11)
+            store(c, o2, c20), store(c, o2 + 16, c21), store(c, o3, c30), store(c, o3 + 16, c31)
+        j += 32
+    if j < width:
+        for k in range(0, fours, 4):
+            o0, o1 = c0 + k * ldc + j, c0 + (k + 1) * ldc + j
+            o2, o3 = c0 + (k + 2) * ldc + j, c0 + (k + 3) * ldc + j
+            x0, x1, x2, x3 = load(c, o0), load(c, o1), load(c, o2), load(c, o3)
             p, q = a0 + k, d0 + j
             for _ in range(rows):
                 v = load(d, q)
-                c0_ = fma(spread(a, p), v, c0_)
-                c1_ = fma(spread(a, p + 1), v, c1_)
-                c2_ = fma(spread(a, p + 2), v, c2_)
-                c3_ = fma(spread(a, p + 3), v, c3_)
+                x0, x1 = fma(spread(a, p), v, x0), fma(spread(a, p + 1), v, x1)
+                x2, x3 = fma(spread(a, p + 2), v, x2), fma(spread(a, p + 3), v, x3)
                 p += lda
                 q += ldd
-            store(c, o0 + j, c0_), store(c, o1 + j, c1_), store(c, o2 + j, c2_), store(c, o3 + j, c3_)
-            j += 16
-        k += 4
-    while k < height:
-        out = c0 + k * ldc
+            store(c, o0, x0), store(c, o1, x1), store(c, o2, x2), store(c, o3, x3)
+    for k in range(fours, height):
         for j in range(0, width, 16):
-            x0 = load(c, out + j)
+            x0 = load(c, c0 + k * ldc + j)
             p, q = a0 + k, d0 + j
             for _ in range(rows):
                 x0 = fma(spread(a, p), load(d, q), x0)
                 p += lda
                 q += ldd
-            store(c, out + j, x0)
-        k += 1
+            store(c, c0 + k * ldc + j, x0)
 
 
 @kernel

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nsm.fused.layout import Array, Sizes, Weights, aligned, padded, weights
+from nsm.fused.layout import Array, aligned, padded
 
 
 class Buffers:
@@ -19,7 +19,6 @@ class Buffers:
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
         self._masks: dict[int, Array] = {}
-        self._gradients: Weights | None = None
         self._made: dict[tuple[Any, ...], Any] = {}
         self._grown = 0
 
@@ -50,12 +49,6 @@ class Buffers:
             array = self._arrays[name] = aligned(padded(size) + 16)
             self._grown += 1
         return array
-
-    def gradients(self, sizes: Sizes) -> Weights:
-        """Buffers for the gradients of the weights."""
-        if self._gradients is None:
-            self._gradients = weights(sizes)
-        return self._gradients
 
     def mask(self, width: int) -> Array:
         """1 for the first `width` numbers, 0 up to the next multiple of 16."""

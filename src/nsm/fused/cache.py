@@ -1,15 +1,16 @@
 """Compiled kernels on disk, under a key of all that goes into them: an edited source is never served stale.
 
-Numba's own cache looks at the file of the cached function only, while a kernel is made of many files. Here the cache's
-directory is named after a hash of every source, so that an edit anywhere means a new directory.
+Numba's own cache looks at the file of the cached function only, while a kernel is made of many files, and keeps what it
+finds apart by where that file lies. Here the cache's directory is named after a hash of every source: an edit anywhere
+means a new directory, and two checkouts of the same sources share one.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numba
 from llvmlite import binding as llvm
 from numba import njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
 import nsm.memories.dnc
 import nsm.memories.ntm
@@ -57,28 +59,57 @@ def kernel(function: Callable[..., Any]) -> Any:
     return njit(**_INNER)(function)
 
 
+class _Locator(_CacheLocator):
+    """Tells Numba where a function's compiled code lies, and what has to be the same for it to be good."""
+
+    def __init__(self, function: Callable[..., Any], file: str) -> None:
+        self._line, self._file = function.__code__.co_firstlineno, Path(file)
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> _Locator:
+        return cls(function, file)
+
+    def get_cache_path(self) -> str:
+        return str(directory())
+
+    def get_source_stamp(self) -> str:
+        """The directory stands for the sources of kernels; a function elsewhere is made of its own file as well."""
+        return key([self._file])
+
+    def get_disambiguator(self) -> str:
+        return f"{self._file.parent.name}-{self._line}"
+
+
+class _Implementation(CompileResultCacheImpl):
+    _locator_classes: Any = [_Locator]  # noqa: RUF012
+
+
+class _Cache(FunctionCache):
+    _impl_class = _Implementation
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """An entry point of the kernels: compiled on its first call, loaded from the cache ever after."""
-    settings: Any = numba.config
-    before, settings.CACHE_DIR = settings.CACHE_DIR, str(directory())
-    try:
-        return njit(**_OPTIONS, cache=True)(function)
-    finally:
-        settings.CACHE_DIR = before
+    dispatcher = njit(**_OPTIONS)(function)
+    dispatcher._cache = _Cache(function)
+    return dispatcher
 
 
-_announced: set[str] = set()
+def once(name: str, use: Callable[[], None]) -> None:
+    """Compile all kernels of a name by using them, unless that was ever done; says so, as it takes its time.
 
-
-@contextmanager
-def announced(name: str) -> Iterator[None]:
-    """Around the first call of kernels: a line if they will have to be compiled."""
-    if name in _announced:
-        yield
-        return
+    Of several processes that start at the same time one compiles, and the others wait for what it leaves in the cache.
+    """
     marker = directory() / f"{name}.compiled"
-    if not marker.exists():
-        logger.warning("nsm: compiling the fused kernels for %s, once; this takes about half a minute …", name)
-    yield
-    marker.touch()
-    _announced.add(name)
+    if marker.exists():
+        return
+    with (directory() / f"{name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.warning("nsm: another process is compiling the fused kernels for %s; waiting for it …", name)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if not marker.exists():
+            logger.warning("nsm: compiling the fused kernels for %s, once; this takes about half a minute …", name)
+            use()
+            marker.touch()

@@ -10,11 +10,21 @@ from nsm.fused.algebra import copy, fill
 from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, softplus
-from nsm.fused.lanes import choose_smaller, fma, load, root, splat, spread, store, total
-from nsm.fused.layout import XI, Array, padded
-from nsm.fused.tape import content, content_back, gather, norms, place, read_back, versions
+from nsm.fused.lanes import choose_smaller, fma, load, splat, spread, store, total
+from nsm.fused.layout import XI, Array, padded, place_lines, place_tapes
+from nsm.fused.tape import (
+    content,
+    content_back,
+    final_tapes,
+    gather,
+    norms,
+    read_back,
+    tapes,
+    traced_tapes,
+    version,
+    versions,
+)
 from nsm.memories.dnc import USAGE_EPSILON, DNCMemory, DNCState
-from nsm.similarity import EPSILON
 
 LIFT, SCALE = np.float32(USAGE_EPSILON), np.float32(1 - USAGE_EPSILON)
 # What is kept of the write's activated interface, per row: β, 1/|k|, g_a, g_w, dβ/dξ, then erase. Before it comes the
@@ -23,22 +33,26 @@ STRENGTH, KEY_INVERSE, ALLOCATE, WRITE, SLOPE, ERASE = range(6)
 
 
 class DNCWork(NamedTuple):
-    """Sizes and buffers of a DNC tape for a chunk, R read heads. Versions: B initial ones, then one per row."""
+    """Sizes and buffers of a DNC tape for a chunk, R read heads and one that writes."""
 
     batch: int
     slots: int
     slots_p: int
     width: int
     reads: int
+    writes: int
+    """1"""
+    keep: int
+    kept_tapes: int
     strengths: int
     writing: int
     kept: int
     mask: Array
     """(N padded): 1 on slots, 0 on padding"""
     memory: Array
-    """(B + rows, M, N padded)"""
+    """(kept and ring, B, M, N padded)"""
     inverse: Array
-    """(B + rows, N padded): 1/|M(i)|"""
+    """(B + rows, N padded): 1/|M(i)|, the initial ones first"""
     usage: Array
     """(B + rows, N padded)"""
     address: Array
@@ -67,7 +81,7 @@ class DNCWork(NamedTuple):
 def start(m):
     """What depends on the initial state alone."""
     for b in range(m.batch):
-        norms(m, b)
+        norms(m, b, b)
 
 
 @kernel
@@ -142,9 +156,9 @@ def allocate_back(m, row, now, da, du):
 
 
 @kernel
-def forward(m, sizes, table, b, row, previous, xi, after, reads):
+def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
     """One step of one sample: usage, the write, then the reads on what was written. Reads go to `after`."""
-    heads, n_p, width, tape = m.reads, m.slots_p, m.width, m.width * m.slots_p
+    heads, n_p, width, source, tape = m.reads, m.slots_p, m.width, version(m, b, t, 0), version(m, b, t, 1)
     before, now = b if previous < 0 else m.batch + previous, m.batch + row
     x, wx = row * sizes.interface + table[0, XI], row * sizes.interface + table[1, XI]
     acts, line = row * m.kept, row * n_p
@@ -172,36 +186,48 @@ def forward(m, sizes, table, b, row, previous, xi, after, reads):
         store(m.usage, now * n_p + i, u)
     allocate(m, row, now)
 
-    # w = g_w (g_a a + (1 − g_a) c); M = M' + w (v − M' e), and its norms.
+    # w = g_w (g_a a + (1 − g_a) c)
     similarity = row * (heads + 1) * n_p
-    content(m, before, xi, wx, 0, 1, m.acts, mine, similarity + heads * n_p, m.content, line)
+    content(m, source, before, xi, wx, 0, 1, m.acts, mine, similarity + heads * n_p, m.content, line)
     g_a, g_w = m.acts[mine + ALLOCATE], m.acts[mine + WRITE]
     by_allocation, by_content = splat(g_w * g_a), splat(g_w * (np.float32(1.0) - g_a))
-    add, erase = wx + 2 * width + 1, mine + ERASE
     address = addresses + heads * n_p
     for i in range(0, n_p, 16):
         a = splat(SCALE) * (one - load(m.usage, now * n_p + i)) * load(m.product, line + i)
         store(m.address, address + i, fma(by_allocation, a, by_content * load(m.content, line + i)))
-        store(m.scratch, i, splat(np.float32(EPSILON)))
-    # Row by row: the new version is most often not in the cache, and likes to be written in order.
-    for k in range(width):
-        v, e = spread(xi, add + k), spread(m.acts, erase + k)
-        for i in range(0, n_p, 16):
-            old = load(m.memory, before * tape + k * n_p + i)
-            new = fma(load(m.address, address + i), v - old * e, old)
-            store(m.memory, now * tape + k * n_p + i, new)
-            store(m.scratch, i, fma(new, new, load(m.scratch, i)))
-    for i in range(0, n_p, 16):
-        store(m.inverse, now * n_p + i, one / root(load(m.scratch, i)))
+    write(m, row, xi, wx, source, tape)
+    norms(m, tape, now)
 
-    content(m, now, xi, x, width, heads, m.acts, acts + m.strengths, similarity, m.address, addresses)
+    content(m, tape, now, xi, x, width, heads, m.acts, acts + m.strengths, similarity, m.address, addresses)
     for k in range(heads * width):
         after[reads + k] = np.float32(0.0)
-    gather(m.address, addresses, n_p, m.memory, now * tape, n_p, after, reads, width, heads, width, n_p)
+    gather(m.address, addresses, n_p, m.memory, tape * width * n_p, n_p, after, reads, width, heads, width, n_p)
 
 
 @kernel
-def write_back(m, b, row, before, now, xi, wx, d_xi, dx):
+def write(m, row, xi, wx, source, target):
+    """M = M' + w (v − M' e), from tape `source` to tape `target`; the interface of the write is at xi[wx …]."""
+    n_p, width = m.slots_p, m.width
+    address = ((m.batch + row) * (m.reads + 1) + m.reads) * n_p
+    add, erase = wx + 2 * width + 1, row * m.kept + m.writing + ERASE
+    # Row by row, so that a new version of the tape is written from its first byte to its last.
+    for k in range(width):
+        v, e, old, new = spread(xi, add + k), spread(m.acts, erase + k), source * width + k, target * width + k
+        for i in range(0, n_p, 16):
+            x = load(m.memory, old * n_p + i)
+            store(m.memory, new * n_p + i, fma(load(m.address, address + i), v - x * e, x))
+
+
+@kernel
+def rewrite(m, sizes, table, t, b, row, xi):
+    """What the step wrote once more, unless it was kept."""
+    if (t + 1) % m.keep != 0:
+        wx = row * sizes.interface + table[1, XI]
+        write(m, row, xi, wx, version(m, b, t, 0), version(m, b, t, 1))
+
+
+@kernel
+def write_back(m, b, row, tape, now, xi, wx, d_xi, dx):
     """From dM and the address' own dw (scratch[0 …]) to what was erased and added, the gates, content and allocation.
 
         M = M' + w (v − M' e)             dw += Σ_m dM (v − M' e),  dM' = dM (1 − w e)
@@ -218,7 +244,7 @@ def write_back(m, b, row, before, now, xi, wx, d_xi, dx):
         e, v, d_erase, d_add = m.acts[acts + ERASE + k], xi[wx + 2 * width + 1 + k], zero, zero
         for i in range(0, n_p, 16):
             place, w = mine + k * n_p + i, load(m.address, address + i)
-            d, old = load(m.d_memory, place), load(m.memory, (before * width + k) * n_p + i)
+            d, old = load(m.d_memory, place), load(m.memory, (tape * width + k) * n_p + i)
             store(m.scratch, i, fma(d, splat(v) - old * splat(e), load(m.scratch, i)))
             dw = d * w
             d_add, d_erase = d_add + dw, fma(dw, old, d_erase)
@@ -276,7 +302,7 @@ def usage_back(m, b, row, before, du, d_xi, dx):
 
 
 @kernel
-def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
+def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     """One step back. d_read[reads …] is dr; d_memory, d_usage and d_address carry on; dξ goes to d_xi by sample."""
     heads, n_p, width = m.reads, m.slots_p, m.width
     before, now = b if previous < 0 else m.batch + previous, m.batch + row
@@ -287,16 +313,17 @@ def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
 
     copy(m.d_address, b * (heads + 1) * n_p, m.scratch, 0, heads * n_p)
     read_back(
-        m, now, b, xi, x, width, heads, m.acts, acts + m.strengths, similarity,
+        m, version(m, b, t, 1), now, b, xi, x, width, heads, m.acts, acts + m.strengths, similarity,
         m.address, now * (heads + 1) * n_p, 0, d_read, reads, d_xi, dx, dx + strengths,
     )  # fmt: skip
     for r in range(heads):
         d_xi[dx + strengths + r] *= m.acts[acts + r]
 
     copy(m.d_address, (b * (heads + 1) + heads) * n_p, m.scratch, 0, n_p)
-    write_back(m, b, row, before, now, xi, wx, d_xi, dwx)
+    source = version(m, b, t, 0)
+    write_back(m, b, row, source, now, xi, wx, d_xi, dwx)
     content_back(
-        m, before, b, xi, wx, 0, 1, m.acts, acts + m.writing, similarity + heads * n_p,
+        m, source, before, b, xi, wx, 0, 1, m.acts, acts + m.writing, similarity + heads * n_p,
         m.content, row * n_p, 0, d_xi, dwx, dwx + width,
     )  # fmt: skip
     d_xi[dwx + width] *= m.acts[acts + m.writing + SLOPE]
@@ -314,9 +341,10 @@ class DNCTape:
             raise ValueError("temporal links have no kernel")
         self.config = memory.config
 
-    def work(self, buffers: Buffers, batch: int, rows: int, slots: int) -> DNCWork:
+    def work(self, buffers: Buffers, batch: int, steps: int, rows: int, slots: int, whole: bool) -> DNCWork:
         n_p, m, reads = padded(slots), self.config.width, self.config.read_heads
         count, strengths = batch + rows, padded(2 * reads)
+        keep, kept_tapes, held = tapes(steps, 1, 4 * m * n_p, whole)
         writing = strengths + padded(reads) + reads
         kept = writing + SLOPE + padded(m + 1)
         return DNCWork(
@@ -325,11 +353,14 @@ class DNCTape:
             n_p,
             m,
             reads,
+            1,
+            keep,
+            kept_tapes,
             strengths,
             writing,
             kept,
             buffers.mask(slots),
-            buffers.take("memory", count * m * n_p),
+            buffers.take("memory", held * batch * m * n_p),
             buffers.take("inverse", count * n_p),
             buffers.take("usage", count * n_p),
             buffers.take("address", count * (reads + 1) * n_p),
@@ -350,17 +381,16 @@ class DNCTape:
 
     def _place(self, arrays: tuple[Array, ...], work: DNCWork, state: DNCState) -> None:
         memory, usage, address = arrays
-        place(versions(memory, work.width, work)[: work.batch], state.memory.transpose(0, 2, 1))
-        place(versions(usage, 1, work)[: work.batch], state.usage[:, None])
-        lines = versions(address, work.reads + 1, work)[: work.batch]
-        place(lines[:, :-1], state.read_addresses)
-        place(lines[:, -1:], state.write_address)
+        place_tapes(state.memory, work.slots_p, memory)
+        place_lines(state.usage.reshape(work.batch, 1, -1), np.arange(1), 1, work.slots_p, usage)
+        reads = work.reads
+        place_lines(state.read_addresses, np.arange(reads), reads + 1, work.slots_p, address)
+        place_lines(state.write_address, np.array([reads]), reads + 1, work.slots_p, address)
 
-    def _state(self, arrays: tuple[Array, ...], work: DNCWork, which: Any) -> DNCState:
-        memory, usage, address = arrays
+    def _rest(self, usage: Array, address: Array, work: DNCWork, which: Any) -> tuple[Array, ...]:
+        """All of a state but the tape."""
         lines = versions(address, work.reads + 1, work)[which, :, : work.slots]
-        return DNCState(
-            np.ascontiguousarray(versions(memory, work.width, work)[which, :, : work.slots].transpose(0, 2, 1)),
+        return (
             versions(usage, 1, work)[which, 0, : work.slots].copy(),
             np.ascontiguousarray(lines[:, :-1]),
             np.ascontiguousarray(lines[:, -1:]),
@@ -368,9 +398,9 @@ class DNCTape:
             np.zeros((work.batch, 0, 0), np.float32),
         )
 
-    def final(self, work: DNCWork, last: Array) -> DNCState:
-        """The state after each sample's `last` row."""
-        return self._state((work.memory, work.usage, work.address), work, work.batch + last)
+    def final(self, work: DNCWork, last: Array, lengths: Array) -> DNCState:
+        """The state after each sample's `last` row, on the way there: on the way back the ring is used again."""
+        return DNCState(final_tapes(work, lengths), *self._rest(work.usage, work.address, work, work.batch + last))
 
     def load_gradient(self, work: DNCWork, d_final: DNCState | None) -> None:
         """The gradient of the final state, where the backward pass begins."""
@@ -383,10 +413,12 @@ class DNCTape:
 
     def gradient(self, work: DNCWork) -> DNCState:
         """The gradient of the initial state, where the backward pass ended."""
-        return self._state((work.d_memory, work.d_usage, work.d_address), work, slice(work.batch))
+        first = slice(work.batch)
+        tapes = versions(work.d_memory, work.width, work)[first, :, : work.slots].transpose(0, 2, 1)
+        return DNCState(np.ascontiguousarray(tapes), *self._rest(work.d_usage, work.d_address, work, first))
 
-    def trace(self, work: DNCWork, rows: int) -> tuple[Array, Array, Array]:
-        """Per row: read addresses (R, N), the write address (1, N), the tape (N, M)."""
-        after, n = slice(work.batch, work.batch + rows), work.slots
+    def trace(self, work: DNCWork, steps: Array, owners: Array) -> tuple[Array, Array, Array]:
+        """Per row of a pass that kept the whole: read addresses (R, N), the write address (1, N), the tape (N, M)."""
+        after, n = slice(work.batch, work.batch + len(steps)), work.slots
         lines = versions(work.address, work.reads + 1, work)[after, :, :n]
-        return lines[:, :-1], lines[:, -1:], versions(work.memory, work.width, work)[after, :, :n].transpose(0, 2, 1)
+        return lines[:, :-1], lines[:, -1:], traced_tapes(work, steps, owners)

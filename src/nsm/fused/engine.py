@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from nsm import nested
 from nsm.controllers import LSTMState, NoState
 from nsm.fused import layout, programs, recurrence
 from nsm.fused.buffers import Buffers, Tally
-from nsm.fused.cache import announced
+from nsm.fused.cache import once
 from nsm.fused.dnc import DNCTape
 from nsm.fused.layout import ATTENTION, HEAD_FIELDS, Array, Scales, Sizes, padded
 from nsm.fused.lrua import LRUATape
@@ -24,6 +24,10 @@ from nsm.memories import DNCMemory, LRUAMemory, NTMMemory
 from nsm.programs import StoredProgramLinear
 
 EMPTY = np.zeros(0, np.float32)
+NOTHING = np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32)
+"""What a controller without state has of it."""
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Arguments(NamedTuple):
@@ -86,7 +90,7 @@ def _positions(machine: Machine) -> Array:
     names = [
         *(f"controller.{name}" for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")),
         *("controller.gate_norms.0.weight", "controller.cell_norm.weight", "controller.cell_norm.bias"),
-        *("output.weight", "output.bias"),
+        *("output.weight", "output.bias", "controller.initial.hidden", "controller.initial.cell"),
     ]
     for h, network in enumerate(machine.interfaces):
         stored = isinstance(network, StoredProgramLinear)
@@ -115,6 +119,8 @@ class Plan(NamedTuple):
     """(rows): the sample of the batch of each row"""
     last: Array
     """(B): the last row of each sample"""
+    lengths: Array
+    """(B): the steps of each sample"""
     rows: int
     whole: bool
     """whether the chunk is the batch, in its own order"""
@@ -124,19 +130,22 @@ class Plan(NamedTuple):
         return tree if self.whole else type(tree)(*(leaf[self.samples] for leaf in tree))
 
 
-def chunk_size(batch: int) -> int:
-    """How many samples run together: a function of the batch alone, so that threads never change a result."""
-    return 8 if batch <= 16 else 16
+def chunk_size(sizes: Sizes) -> int:
+    """How many samples run together, whatever the number of threads, so that threads never change a result.
+
+    Few, so that what they leave for the way back stays near; more where a step fetches more weights than stay near.
+    """
+    return 4 if 4 * (sizes.row * sizes.gates + sizes.size * sizes.raw) < 2 << 20 else 8
 
 
 @lru_cache(maxsize=1024)
-def plans(lengths: tuple[int, ...]) -> tuple[Plan, ...]:
-    """The chunks of a batch of sequences of these lengths."""
-    size, found = chunk_size(len(lengths)), []
+def plans(lengths: tuple[int, ...], size: int) -> tuple[Plan, ...]:
+    """The chunks of a batch of sequences of these lengths, `size` each, of sequences about as long as each other."""
+    found = []
     ends = np.array(lengths, np.int64)
+    order = np.argsort(-ends, kind="stable")
     for start in range(0, len(lengths), size):
-        samples = np.arange(start, min(start + size, len(lengths)))
-        samples = samples[np.argsort(-ends[samples], kind="stable")]
+        samples = order[start : start + size]
         steps = int(ends[samples[0]])
         count = (ends[samples][None, :] > np.arange(steps)[:, None]).sum(1)
         first = np.concatenate([[0], np.cumsum(count)])
@@ -145,8 +154,15 @@ def plans(lengths: tuple[int, ...]) -> tuple[Plan, ...]:
         owners = samples[np.arange(rows) - first[step]]
         last = first[ends[samples] - 1] + np.arange(len(samples))
         whole = len(samples) == len(lengths) and bool((samples == np.arange(len(lengths))).all())
-        found.append(Plan(samples, first, count, step, owners, last, rows, whole))
+        found.append(Plan(samples, first, count, step, owners, last, ends[samples], rows, whole))
     return tuple(found)
+
+
+class Packed(NamedTuple):
+    """Weights that an engine took over, and the number it gave them."""
+
+    flat: Array
+    number: int
 
 
 class Chunk(NamedTuple):
@@ -170,16 +186,26 @@ class Engine:
         self.arguments = describe(machine)
         self.weights = layout.weights(self.arguments.sizes)
         self.tape = TAPES[type(machine.memory)](machine.memory)
-        self.name = type(machine.memory).__name__
         self.size = sum(parameter.numel() for parameter in machine.parameters())
         self.threads = 1
+        self.chunk = chunk_size(self.arguments.sizes)
         self.memory_limit = 512 << 20
         self.head_masks = np.zeros(self.arguments.sizes.interface, np.float32)
         for _, _, xi, length, _ in self.arguments.table:
             self.head_masks[xi : xi + length] = 1
+        self.spare: list[layout.Weights] = []
         self._free: list[Buffers] = []
         self._packed = 0
         self._sizes: dict[tuple[Any, ...], int] = {}
+        once(type(machine.memory).__name__, lambda: self._use(machine))
+
+    def _use(self, machine: Machine) -> None:
+        """One step there and back, for its own sake."""
+        initial = machine.initial_state(1)
+        state = nested.apply(lambda tensor: np.ascontiguousarray(tensor.detach().float().numpy()), initial)
+        flat, x = np.zeros(self.size, np.float32), np.zeros((1, 1, self.arguments.sizes.inputs), np.float32)
+        run = self.run(flat, x, [1], state, Noise(), input_gradient=True)
+        run.backward(run.outputs(), state, flat)
 
     def pack(self, flat: Array) -> int:
         """Take over the weights; returns a number by which to tell later whether they are still these."""
@@ -187,6 +213,10 @@ class Engine:
         layout.pack(flat, a.where, a.table, a.sizes, self.weights)
         self._packed += 1
         return self._packed
+
+    def repacked(self, weights: Packed) -> Packed:
+        """The same weights, taken over once more if others were since."""
+        return weights if weights.number == self._packed else Packed(weights.flat, self.pack(weights.flat))
 
     def run(
         self,
@@ -202,17 +232,66 @@ class Engine:
 
         What would take more than `memory_limit` bytes is run in stretches, unless the `whole` is asked for.
         """
-        ends = list(lengths)
-        needed = 0 if whole else self._bytes(ends, state, noise, input_gradient)
+        return self._run(Packed(flat, self.pack(flat)), x, list(lengths), state, noise, input_gradient, whole)
+
+    def _run(
+        self,
+        weights: Packed,
+        x: Array,
+        lengths: list[int],
+        state: MachineState,
+        noise: Noise,
+        input_gradient: bool = False,
+        whole: bool = False,
+    ) -> Run | Segments:
+        needed = 0 if whole else self._bytes(lengths, state, noise, input_gradient)
         if needed <= self.memory_limit:
-            return self.stretch(flat, x, ends, state, noise, input_gradient)
-        span = max(1, int(max(ends) * self.memory_limit / needed))
-        return Segments(self, flat, x, ends, state, noise, input_gradient, span)
+            return self.stretch(weights, x, lengths, state, noise, input_gradient, whole)
+        span = max(1, int(max(lengths) * self.memory_limit / needed))
+        return Segments(self, weights, x, lengths, state, noise, input_gradient, span)
+
+    def learn(
+        self,
+        flat: Array,
+        x: Array,
+        lengths: Sequence[int],
+        state: MachineState,
+        noise: Noise,
+        loss: Callable[[Array, Array | None], tuple[float, Array]],
+        gradient: Array,
+    ) -> float:
+        """Forward, loss and backward one chunk of the batch after another: what a chunk leaves for its way back is
+        still near when it is needed, however large the batch.
+
+        `loss(outputs, samples)` gives what these samples (None: all) add to the loss, and its gradient. The gradient of
+        the parameters, the learned initial state's among them, is added to `gradient`; returns the loss.
+        """
+        weights, ends = Packed(flat, self.pack(flat)), list(lengths)
+
+        def part(plan: Plan) -> tuple[float, Run | Segments]:
+            if plan.whole:
+                run = self._run(weights, x, ends, state, noise)
+                value, d_outputs = loss(run.outputs(), None)
+            else:
+                own, steps = plan.samples, len(plan.counts)
+                cut = Noise(*(None if drawn is None else drawn[:steps].take(own, 1) for drawn in noise))
+                begin = nested.apply(lambda leaf: leaf[own], state)
+                run = self._run(weights, x[:steps].take(own, 1), [ends[b] for b in own], begin, cut)
+                value, d_outputs = loss(run.outputs(), own)
+            run.back(d_outputs, None)
+            run.release()
+            return value, run
+
+        total = 0.0
+        for value, run in self.each(part, plans(tuple(ends), self.chunk)):
+            total += value
+            run.collect(gradient, start=True)
+        return total
 
     def _bytes(self, lengths: list[int], state: MachineState, noise: Noise, input_gradient: bool) -> int:
         """What the buffers of a pass come to, by asking for them without getting them."""
         slots, optional = state.memory.memory.shape[1], (noise.cell is None, noise.programs is None, input_gradient)
-        key = (sum(lengths), len(lengths), slots, optional)
+        key = (sum(lengths), len(lengths), max(lengths), slots, optional, False)
         if key not in self._sizes:
             tally = Tally()
             self._buffers(tally, *key)
@@ -221,40 +300,78 @@ class Engine:
 
     def stretch(
         self,
-        flat: Array,
+        weights: Packed,
         x: Array,
         lengths: list[int],
         state: MachineState,
         noise: Noise,
         input_gradient: bool,
+        whole: bool = False,
     ) -> Run:
         """The forward pass, all of it kept."""
-        with announced(self.name):
-            packed = self.pack(flat)
-            chunks = [self._chunk(plan, state, noise, input_gradient) for plan in plans(tuple(lengths))]
-            self.each(lambda chunk: self._forward(chunk, x, state, noise), chunks)
-        return Run(self, flat, packed, chunks, x.shape[0], x.shape[1])
+        parts = plans(tuple(lengths), self.chunk)
+        chunks = [self._chunk(plan, state, noise, input_gradient, whole) for plan in parts]
+        list(self.each(lambda chunk: self._forward(chunk, x, state, noise), chunks))
+        return Run(self, weights, chunks, x.shape[0], x.shape[1])
 
-    def each(self, function: Callable[[Chunk], None], chunks: list[Chunk]) -> None:
-        """Work on all chunks, on several threads if there are; kernels don't hold Python's lock."""
-        if self.threads == 1 or len(chunks) == 1:
-            for chunk in chunks:
-                function(chunk)
-        else:
-            list(_pool(self.threads).map(function, chunks))
+    def each(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+        """Work on all of them and yield the results in order; kernels don't hold Python's lock.
 
-    def _chunk(self, plan: Plan, state: MachineState, noise: Noise, input_gradient: bool) -> Chunk:
+        The calling thread does its part: it has the weights in its cache already, and need not be woken.
+        """
+        helpers = min(self.threads, len(items)) - 1
+        if helpers < 1:
+            yield from map(function, items)
+            return
+        found: dict[int, U] = {}
+        open_, given = iter(range(len(items))), 0
+
+        def help_out() -> None:
+            for i in open_:
+                found[i] = function(items[i])
+
+        futures = [_pool(helpers).submit(help_out) for _ in range(helpers)]
+        try:
+            for i in open_:
+                found[i] = function(items[i])
+                while given in found:
+                    yield found.pop(given)
+                    given += 1
+        finally:
+            for _ in open_:  # nothing more to begin after an exception
+                pass
+            for future in futures:
+                future.result()
+        for i in range(given, len(items)):
+            yield found.pop(i)
+
+    def gradients(self) -> layout.Weights:
+        """Buffers for gradients, to be given back to `spare`."""
         try:  # not a look first: another thread may take the last one in between
+            return self.spare.pop()
+        except IndexError:
+            return layout.weights(self.arguments.sizes)
+
+    def _chunk(self, plan: Plan, state: MachineState, noise: Noise, input_gradient: bool, whole: bool) -> Chunk:
+        try:
             buffers = self._free.pop()
         except IndexError:
             buffers = Buffers()
         optional = (noise.cell is None, noise.programs is None, input_gradient)
-        key = (plan.rows, len(plan.samples), state.memory.memory.shape[1], optional)
+        slots = state.memory.memory.shape[1]
+        key = (plan.rows, len(plan.samples), len(plan.counts), slots, optional, whole)
         work, memory = buffers.remembered(key, lambda: self._buffers(buffers, *key))
         return Chunk(plan, work, memory, buffers)
 
     def _buffers(
-        self, buffers: Buffers, rows: int, batch: int, slots: int, optional: tuple[bool, bool, bool]
+        self,
+        buffers: Buffers,
+        rows: int,
+        batch: int,
+        steps: int,
+        slots: int,
+        optional: tuple[bool, bool, bool],
+        whole: bool,
     ) -> tuple[recurrence.Work, Any]:
         """The work of a chunk and of its tape; `optional` says: no cell noise, no Gumbel noise, input gradient."""
         s, take = self.arguments.sizes, buffers.take
@@ -295,25 +412,19 @@ class Engine:
             d_interface=take("d_interface", batch * s.interface),
             d_mix=take("d_mix", s.programs),
         )
-        return work, self.tape.work(buffers, batch, rows, slots)
+        return work, self.tape.work(buffers, batch, steps, rows, slots, whole)
 
     def _forward(self, chunk: Chunk, x: Array, state: MachineState, noise: Noise) -> None:
         a, plan, work = self.arguments, chunk.plan, chunk.work
-        s, n, n_p, batch = a.sizes, a.sizes.size, a.sizes.size_p, len(plan.samples)
+        s = a.sizes
         layout.gather_rows(x, plan.steps, plan.owners, work.inputs, s.inputs_p)
         if noise.cell is not None:
-            layout.gather_rows(noise.cell, plan.steps, plan.owners, work.noise, n_p)
+            layout.gather_rows(noise.cell, plan.steps, plan.owners, work.noise, s.size_p)
         if noise.programs is not None:
             flattened = noise.programs.reshape(*noise.programs.shape[:2], -1)
             layout.gather_rows(flattened, plan.steps, plan.owners, work.gumbel, s.heads * s.programs)
-        before = rows_of(work.before, batch, s.row)
-        before[:] = 0
-        if s.lstm:
-            before[:, :n] = state.controller.hidden[plan.samples]
-            cells = rows_of(work.cells, batch, n_p)
-            cells[:, :n] = state.controller.cell[plan.samples]
-            cells[:, n:] = 0
-        before[:, n_p : n_p + s.reads] = state.read[plan.samples]
+        begin = plan.pick(state.controller) if s.lstm else NOTHING
+        layout.place_states(s, *begin, state.read if plan.whole else state.read[plan.samples], work.before, work.cells)
         self.tape.load(chunk.memory, plan.pick(state.memory))
         recurrence.forward(s, a.scales, a.table, self.weights, work, chunk.memory, plan.first, plan.counts)
 
@@ -326,12 +437,18 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 class Run:
     """A forward pass that was made: its outputs and final state, its trace, and the way back."""
 
-    def __init__(self, engine: Engine, flat: Array, packed: int, chunks: list[Chunk], steps: int, batch: int) -> None:
-        self.engine, self.flat, self.packed = engine, flat, packed
+    def __init__(self, engine: Engine, weights: Packed, chunks: list[Chunk], steps: int, batch: int) -> None:
+        self.engine, self.weights = engine, weights
         self.chunks, self.steps, self.batch = chunks, steps, batch
+        self.found: list[layout.Weights] = []
+
+    def release(self) -> None:
+        """Let others have the buffers; but for `collect`, it is over then."""
+        self.engine._free.extend(chunk.buffers for chunk in self.chunks)
+        self.chunks = []
 
     def __del__(self) -> None:
-        self.engine._free.extend(chunk.buffers for chunk in self.chunks)
+        self.release()
 
     def _gather(self, rows: Callable[[Chunk], Array]) -> Array:
         """Something of every row of all chunks as (T, B, …), zero where a sequence has ended."""
@@ -344,7 +461,10 @@ class Run:
     def outputs(self) -> Array:
         """(T, B, O)"""
         s = self.engine.arguments.sizes
-        return self._gather(lambda chunk: rows_of(chunk.work.outputs, chunk.plan.rows, s.outputs_p)[:, : s.outputs])
+        out = np.zeros((self.steps, self.batch, s.outputs), np.float32)
+        for chunk in self.chunks:
+            layout.scatter_rows(chunk.work.outputs, s.outputs_p, chunk.plan.steps, chunk.plan.owners, out)
+        return out
 
     def final(self) -> MachineState:
         """Each sample's state at its own end."""
@@ -357,7 +477,7 @@ class Run:
             if s.lstm:
                 cells = rows_of(chunk.work.cells, batch + chunk.plan.rows, n_p)
                 controller = LSTMState(rows[:, : s.size], cells[batch + last, : s.size])
-            memory = self.engine.tape.final(chunk.memory, last)
+            memory = self.engine.tape.final(chunk.memory, last, chunk.plan.lengths)
             parts.append(MachineState(controller, memory, rows[:, n_p : n_p + s.reads]))
         return self._merge(parts)
 
@@ -371,48 +491,41 @@ class Run:
 
         Afterwards `initial_gradient` and `input_gradient` have those of the initial state and of the input.
         """
-        engine = self.engine
-        if engine._packed != self.packed:
-            self.packed = engine.pack(self.flat)
-        found: dict[int, layout.Weights] = {}
+        self.back(d_outputs, d_final)
+        self.collect(gradient)
 
-        def back(chunk: Chunk) -> None:
-            found[id(chunk)] = self._backward(chunk, d_outputs, d_final)
+    def back(self, d_outputs: Array, d_final: MachineState | None) -> None:
+        """`backward`, but for handing the gradient of the parameters over."""
+        self.weights = self.engine.repacked(self.weights)
+        self.found = list(self.engine.each(lambda chunk: self._backward(chunk, d_outputs, d_final), self.chunks))
 
-        engine.each(back, self.chunks)
-        a = engine.arguments
-        for chunk in self.chunks:
-            layout.unpack(found[id(chunk)], engine.weights, a.where, a.table, a.sizes, gradient)
+    def collect(self, gradient: Array, start: bool = False) -> None:
+        """Add what `back` found of the parameters' gradient to `gradient`.
+
+        That of the learned `start` is among it only if asked for: else it is the initial state's, and reaches the
+        parameters through that.
+        """
+        a = self.engine.arguments
+        for g in self.found:
+            layout.unpack(g, self.engine.weights, a.where, a.table, a.sizes, start, gradient)
+        self.engine.spare += self.found
+        self.found = []
 
     def _backward(self, chunk: Chunk, d_outputs: Array, d_final: MachineState | None) -> layout.Weights:
         engine, a, plan, work = self.engine, self.engine.arguments, chunk.plan, chunk.work
-        s, n, n_p, batch = a.sizes, a.sizes.size, a.sizes.size_p, len(plan.samples)
+        s, batch = a.sizes, len(plan.samples)
         layout.gather_rows(d_outputs, plan.steps, plan.owners, work.d_outputs, s.outputs_p)
-        d_state, d_cell = rows_of(work.d_state, batch, s.row), rows_of(work.d_cell, batch, n_p)
-        d_state[:], d_cell[:] = 0, 0
-        d_memory = None
-        if d_final is not None:
-            if s.lstm:
-                d_state[:, :n] = d_final.controller.hidden[plan.samples]
-                d_cell[:, :n] = d_final.controller.cell[plan.samples]
-            d_state[:, n_p : n_p + s.reads] = d_final.read[plan.samples]
-            d_memory = plan.pick(d_final.memory)
-        engine.tape.load_gradient(chunk.memory, d_memory)
-        g = chunk.buffers.gradients(s)
+        if d_final is None:
+            work.d_state[: batch * s.row] = 0
+            work.d_cell[: batch * s.size_p] = 0
+            engine.tape.load_gradient(chunk.memory, None)
+        else:
+            end = plan.pick(d_final.controller) if s.lstm else NOTHING
+            layout.place_states(s, *end, d_final.read[plan.samples], work.d_state, work.d_cell)
+            engine.tape.load_gradient(chunk.memory, plan.pick(d_final.memory))
+        g = engine.gradients()
         recurrence.backward(s, a.scales, a.table, engine.weights, g, work, chunk.memory, plan.first, plan.counts)
         return g
-
-    def start_gradient(self) -> dict[str, Array]:
-        """After `backward`: the gradient of the controller's learned initial state, summed over the samples."""
-        s = self.engine.arguments.sizes
-        if not s.lstm:
-            return {}
-        sums = np.zeros((2, s.size), np.float32)
-        for chunk in self.chunks:
-            batch = len(chunk.plan.samples)
-            sums[0] += rows_of(chunk.work.d_state, batch, s.row)[:, : s.size].sum(0)
-            sums[1] += rows_of(chunk.work.d_cell, batch, s.size_p)[:, : s.size].sum(0)
-        return {"hidden": sums[0], "cell": sums[1]}
 
     def initial_gradient(self) -> MachineState:
         """After `backward`: the gradient of the initial state."""
@@ -431,6 +544,13 @@ class Run:
         s = self.engine.arguments.sizes
         return self._gather(lambda chunk: rows_of(chunk.work.d_inputs, chunk.plan.rows, s.inputs_p)[:, : s.inputs])
 
+    def _trace(self, chunk: Chunk) -> tuple[Array, Array, Array]:
+        plan = chunk.plan
+        place: tuple[Array, Array, Array] = self.engine.tape.trace(
+            chunk.memory, plan.steps, np.arange(plan.rows) - plan.first[plan.steps]
+        )
+        return place
+
     def trace(self, with_memory: bool) -> Trace:
         """What happened, as arrays (T, B, …)."""
         s, table = self.engine.arguments.sizes, self.engine.arguments.table
@@ -439,7 +559,7 @@ class Run:
         heads, stride = s.heads, padded(s.programs)
         mix = self._gather(lambda chunk: rows_of(chunk.work.mix, chunk.plan.rows, heads * stride))
         mix = mix.reshape(*mix.shape[:2], heads, stride)[..., : s.programs]
-        tapes = [self.engine.tape.trace(chunk.memory, chunk.plan.rows) for chunk in self.chunks]
+        tapes = [self._trace(chunk) for chunk in self.chunks]
         parts = [iter([tape[k] for tape in tapes]) for k in range(3)]
         read, write = (self._gather(lambda _, part=part: next(part)) for part in parts[:2])  # type: ignore[misc]
         memory = self._gather(lambda _: next(parts[2])) if with_memory else None

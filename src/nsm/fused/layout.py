@@ -80,8 +80,8 @@ class Scales(NamedTuple):
 # Columns of the table of heads.
 RAW, QUERY, XI, LENGTH, LENGTH_P = range(5)
 # Rows of the table of parameter positions: the machine's, then per head. −1 where a machine has no such parameter.
-WEIGHT_IH, BIAS_IH, WEIGHT_HH, BIAS_HH, GATE_NORM, CELL_NORM_W, CELL_NORM_B, OUT_W, OUT_B = range(9)
-HEAD = 9
+WEIGHT_IH, BIAS_IH, WEIGHT_HH, BIAS_HH, GATE_NORM, CELL_NORM_W, CELL_NORM_B, OUT_W, OUT_B, HIDDEN, CELL = range(11)
+HEAD = 11
 VALUES, BIAS, KEYS, QUERY_W, QUERY_B, STRENGTH_W, STRENGTH_B, NORM_W, NORM_B = range(9)
 HEAD_FIELDS = 9
 
@@ -121,6 +121,8 @@ class Weights(NamedTuple):
     """(2, n padded)"""
     interface_norm: Array
     """(2, X)"""
+    start: Array
+    """(2, n padded): of the learned initial state, h_0 and the cell, the gradient only"""
 
 
 def weights(sizes: Sizes) -> Weights:
@@ -143,6 +145,7 @@ def weights(sizes: Sizes) -> Weights:
         gate_norm=2 * j,
         cell_norm=2 * s.size_p,
         interface_norm=2 * s.interface,
+        start=2 * s.size_p,
     )
     return Weights(*(aligned(padded(max(1, size))) for size in shapes))
 
@@ -277,11 +280,12 @@ def clear(g):
     fill(g.gate_norm, 0, g.gate_norm.size, np.float32(0.0))
     fill(g.cell_norm, 0, g.cell_norm.size, np.float32(0.0))
     fill(g.interface_norm, 0, g.interface_norm.size, np.float32(0.0))
+    fill(g.start, 0, g.start.size, np.float32(0.0))
 
 
 @compiled
-def unpack(g, w, where, table, sizes, flat):
-    """Add the gradients the kernels left to the flat buffer: `pack` the other way."""
+def unpack(g, w, where, table, sizes, start, flat):
+    """Add the gradients the kernels left to the flat buffer: `pack` the other way. `start`: the initial state's too."""
     n, n_p, j_, q_, d = sizes.size, sizes.size_p, sizes.gates, sizes.raw, sizes.size_p + sizes.reads_p
     inputs, i_p = sizes.inputs + sizes.reads, sizes.inputs_p
     for gate in range(j_ // n_p):
@@ -330,6 +334,10 @@ def unpack(g, w, where, table, sizes, flat):
     _add(g.out_back, 0, d, sizes.outputs, n, flat, where[OUT_W], width)
     _add(g.out_back, n_p, d, sizes.outputs, sizes.reads, flat, where[OUT_W] + n, width)
     _add(g.out_bias, 0, 0, 1, sizes.outputs, flat, where[OUT_B], 0)
+    if start and where[HIDDEN] >= 0:
+        _add(g.start, 0, 0, 1, n, flat, where[HIDDEN], 0)
+    if start and where[CELL] >= 0:
+        _add(g.start, n_p, 0, 1, n, flat, where[CELL], 0)
 
 
 @compiled
@@ -342,3 +350,54 @@ def gather_rows(source, steps, owners, target, stride):
             target[at + i] = source[t, b, i]
         for i in range(width, stride):
             target[at + i] = 0
+
+
+@compiled
+def scatter_rows(source, stride, steps, owners, target):
+    """The rows of `gather_rows` back to where they were, as far as `target` (T, B, width) is wide."""
+    for row in range(steps.size):
+        t, b, at = steps[row], owners[row], row * stride
+        for i in range(target.shape[2]):
+            target[t, b, i] = source[at + i]
+
+
+@compiled
+def place_states(sizes, hidden, cell, read, rows, cells):
+    """The state rows [h | r] and the cells of all samples. What a controller has not is an array of width 0."""
+    n_p = sizes.size_p
+    d = n_p + sizes.reads_p
+    for b in range(read.shape[0]):
+        fill(rows, b * d, d, np.float32(0.0))
+        for i in range(hidden.shape[1]):
+            rows[b * d + i] = hidden[b, i]
+        for i in range(read.shape[1]):
+            rows[b * d + n_p + i] = read[b, i]
+        fill(cells, b * n_p, n_p, np.float32(0.0))
+        for i in range(cell.shape[1]):
+            cells[b * n_p + i] = cell[b, i]
+
+
+@compiled
+def place_tapes(source, n_p, target):
+    """Tapes (B, N, M) as the kernels have them: (B, M, N), and each line padded with zeros."""
+    batch, slots, width = source.shape
+    for b in range(batch):
+        for k in range(width):
+            at = (b * width + k) * n_p
+            for i in range(slots):
+                target[at + i] = source[b, i, k]
+            for i in range(slots, n_p):
+                target[at + i] = 0
+
+
+@compiled
+def place_lines(source, lines, count, n_p, target):
+    """Lines (B, some, N) as the kernels have them, padded with zeros: number `lines[…]` of `count` of each sample."""
+    batch, some, slots = source.shape
+    for b in range(batch):
+        for h in range(some):
+            at = (b * count + lines[h]) * n_p
+            for i in range(slots):
+                target[at + i] = source[b, h, i]
+            for i in range(slots, n_p):
+                target[at + i] = 0

@@ -11,15 +11,25 @@ from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid
 from nsm.fused.lanes import fma, load, splat, spread, store, total
-from nsm.fused.layout import LENGTH_P, XI, Array, padded
-from nsm.fused.tape import content, gather, norms, place, read_back, versions
+from nsm.fused.layout import LENGTH_P, XI, Array, padded, place_lines, place_tapes
+from nsm.fused.tape import (
+    content,
+    final_tapes,
+    gather,
+    norms,
+    read_back,
+    tapes,
+    traced_tapes,
+    version,
+    versions,
+)
 from nsm.memories.lrua import LRUAMemory, LRUAState
 
 
 class LRUAWork(NamedTuple):
-    """Sizes and buffers of an LRUA tape for a chunk, R read and W write heads. Versions: B initial ones, one per row.
+    """Sizes and buffers of an LRUA tape for a chunk, R read and W write heads. A step writes once, for all of them.
 
-    What is kept of a row's interface: strengths (1) and 1/|k| of the reads, gates of the writes, the emptied slot.
+    What is kept of a row's interface: strengths and 1/|k| of the reads, gates of the writes, the emptied slot.
     """
 
     batch: int
@@ -27,18 +37,24 @@ class LRUAWork(NamedTuple):
     slots_p: int
     width: int
     reads: int
+    heads: int
+    """W"""
     writes: int
+    """1"""
+    keep: int
+    kept_tapes: int
     least: int
     """how many slots count as least used, N at most"""
     write_first: int
     kept: int
     decay: float
+    strength: float
     mask: Array
     """(N padded): 1 on slots, 0 on padding"""
     memory: Array
-    """(B + rows, M, N padded)"""
+    """(kept and ring, B, M, N padded)"""
     inverse: Array
-    """(B + rows, N padded): 1/|M(i)|"""
+    """(B + rows, N padded): 1/|M(i)|, the initial ones first"""
     usage: Array
     """(B + rows, N padded): w_u"""
     address: Array
@@ -65,7 +81,7 @@ class LRUAWork(NamedTuple):
 def start(m):
     """What depends on the initial state alone."""
     for b in range(m.batch):
-        norms(m, b)
+        norms(m, b, b)
 
 
 @kernel
@@ -95,13 +111,13 @@ def least_used(m, usage, hot):
 
 
 @kernel
-def forward(m, sizes, table, b, row, previous, xi, after, reads):
+def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
     """One step of one sample: all write heads at once, all read heads before or after. Reads go to `after`."""
-    n_p, width, tape = m.slots_p, m.width, m.width * m.slots_p
+    n_p, width = m.slots_p, m.width
     before, now = b if previous < 0 else m.batch + previous, m.batch + row
     x, stride = row * sizes.interface + table[0, XI], table[0, LENGTH_P]
     add, add_stride = row * sizes.interface + table[m.reads, XI], table[m.reads, LENGTH_P]
-    acts, written = row * m.kept, row * m.writes * n_p
+    acts, written = row * m.kept, row * m.heads * n_p
     gates = acts + 2 * m.reads
 
     # w_w = g mean_r(w_r) + (1 − g) hot = hot + g away, of the step before.
@@ -113,43 +129,60 @@ def forward(m, sizes, table, b, row, previous, xi, after, reads):
         for r in range(m.reads):
             mean = mean + load(m.address, (before * m.reads + r) * n_p + i)
         store(m.away, row * n_p + i, mean * share - load(m.scratch, hot + i))
-    for h in range(m.writes):
+    for h in range(m.heads):
         store(m.acts, gates + h, sigmoid(load(xi, add + h * add_stride + width)))
         g = spread(m.acts, gates + h)
         for i in range(0, n_p, 16):
             store(m.written, written + h * n_p + i, fma(g, load(m.away, row * n_p + i), load(m.scratch, hot + i)))
     # Last, as a vector of gates also writes what comes after.
-    m.acts[gates + m.writes] = np.float32(emptied)
+    m.acts[gates + m.heads] = np.float32(emptied)
 
-    # M = M' without the emptied slot + Σ_h w_h a_h. Row by row: the new version is most often not in the cache, and
-    # likes to be written in order.
-    fill(m.scratch, 0, n_p, np.float32(1.0))
-    m.scratch[emptied] = np.float32(0.0)
-    for k in range(width):
-        a = spread(xi, add + k)
-        for i in range(0, n_p, 16):
-            kept = load(m.memory, before * tape + k * n_p + i) * load(m.scratch, i)
-            store(m.memory, now * tape + k * n_p + i, fma(load(m.written, written + i), a, kept))
-    if m.writes > 1:
-        others = add + add_stride, add_stride, m.written, written + n_p, n_p
-        accumulate(xi, *others, m.memory, now * tape, n_p, m.writes - 1, width, n_p)
-    norms(m, now)
-
-    seen, lines, line = now if m.write_first else before, now * m.reads * n_p, row * m.reads * n_p
+    tape, line, lines = version(m, b, t, 1), row * m.reads * n_p, now * m.reads * n_p
+    write(m, sizes, table, row, xi, version(m, b, t, 0), tape)
+    norms(m, tape, now)
+    seen = now
+    if not m.write_first:
+        tape, seen = version(m, b, t, 0), before
     for r in range(m.reads):
-        m.acts[acts + r] = np.float32(1.0)
-    content(m, seen, xi, x, stride, m.reads, m.acts, acts, line, m.address, lines)
+        m.acts[acts + r] = np.float32(m.strength)
+    content(m, tape, seen, xi, x, stride, m.reads, m.acts, acts, line, m.address, lines)
     for k in range(m.reads * width):
         after[reads + k] = np.float32(0.0)
-    gather(m.address, lines, n_p, m.memory, seen * tape, n_p, after, reads, width, m.reads, width, n_p)
+    gather(m.address, lines, n_p, m.memory, tape * width * n_p, n_p, after, reads, width, m.reads, width, n_p)
 
     for i in range(0, n_p, 16):
         used = splat(np.float32(m.decay)) * load(m.usage, before * n_p + i)
         for r in range(m.reads):
             used = used + load(m.address, lines + r * n_p + i)
-        for h in range(m.writes):
+        for h in range(m.heads):
             used = used + load(m.written, written + h * n_p + i)
         store(m.usage, now * n_p + i, used)
+
+
+@kernel
+def write(m, sizes, table, row, xi, source, target):
+    """M = M' without the emptied slot + Σ_h w_h a_h, from tape `source` to tape `target`."""
+    n_p, width = m.slots_p, m.width
+    add, stride = row * sizes.interface + table[m.reads, XI], table[m.reads, LENGTH_P]
+    written, emptied = row * m.heads * n_p, int(m.acts[row * m.kept + 2 * m.reads + m.heads])
+    fill(m.scratch, 0, n_p, np.float32(1.0))
+    m.scratch[emptied] = np.float32(0.0)
+    # Row by row, so that a new version of the tape is written from its first byte to its last.
+    for k in range(width):
+        a, old, new = spread(xi, add + k), (source * width + k) * n_p, (target * width + k) * n_p
+        for i in range(0, n_p, 16):
+            kept = load(m.memory, old + i) * load(m.scratch, i)
+            store(m.memory, new + i, fma(load(m.written, written + i), a, kept))
+    if m.heads > 1:
+        others = add + stride, stride, m.written, written + n_p, n_p
+        accumulate(xi, *others, m.memory, target * width * n_p, n_p, m.heads - 1, width, n_p)
+
+
+@kernel
+def rewrite(m, sizes, table, t, b, row, xi):
+    """What the step wrote once more, unless it was kept."""
+    if (t + 1) % m.keep != 0:
+        write(m, sizes, table, row, xi, version(m, b, t, 0), version(m, b, t, 1))
 
 
 @kernel
@@ -163,18 +196,18 @@ def write_back(m, b, row, xi, add, stride, lines, d_xi, dx):
     Which slots are the least used has no gradient.
     """
     n_p, width, mine = m.slots_p, m.width, b * m.width * m.slots_p
-    gates, written = row * m.kept + 2 * m.reads, row * m.writes * n_p
-    share, sums = splat(np.float32(1.0) / np.float32(m.reads)), lines + m.writes * n_p
-    for h in range(m.writes):
+    gates, written = row * m.kept + 2 * m.reads, row * m.heads * n_p
+    share, sums = splat(np.float32(1.0) / np.float32(m.reads)), lines + m.heads * n_p
+    for h in range(m.heads):
         copy(m.d_usage, b * n_p, m.scratch, lines + h * n_p, n_p)
-    multiply(xi, add, stride, m.d_memory, mine, n_p, m.scratch, lines, n_p, m.writes, width, n_p)
-    gather(m.written, written, n_p, m.d_memory, mine, n_p, d_xi, dx, stride, m.writes, width, n_p)
-    emptied = int(m.acts[gates + m.writes])
+    multiply(xi, add, stride, m.d_memory, mine, n_p, m.scratch, lines, n_p, m.heads, width, n_p)
+    gather(m.written, written, n_p, m.d_memory, mine, n_p, d_xi, dx, stride, m.heads, width, n_p)
+    emptied = int(m.acts[gates + m.heads])
     for k in range(width):
         m.d_memory[mine + k * n_p + emptied] = np.float32(0.0)
 
     fill(m.scratch, sums, n_p, np.float32(0.0))
-    for h in range(m.writes):
+    for h in range(m.heads):
         g, d_gate = m.acts[gates + h], splat(np.float32(0.0))
         for i in range(0, n_p, 16):
             dw = load(m.scratch, lines + h * n_p + i)
@@ -188,7 +221,7 @@ def write_back(m, b, row, xi, add, stride, lines, d_xi, dx):
 
 
 @kernel
-def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
+def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     """One step back. d_read[reads …] is dr; d_memory, d_usage and d_address carry on; dξ goes to d_xi by sample.
 
     u = γ u' + Σ_r w_r + Σ_h w_h     dw_r += du,  dw_h += du,  du' = γ du
@@ -209,8 +242,8 @@ def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
     if not m.write_first:
         write_back(m, b, row, xi, add, add_stride, spare, d_xi, d_add)
     read_back(
-        m, now if m.write_first else before, b, xi, x, stride, m.reads, m.acts, acts, line,
-        m.address, lines, 0, d_read, reads, d_xi, dx, -1,
+        m, version(m, b, t, m.write_first), now if m.write_first else before, b, xi, x, stride, m.reads,
+        m.acts, acts, line, m.address, lines, 0, d_read, reads, d_xi, dx, -1,
     )  # fmt: skip
     if m.write_first:
         write_back(m, b, row, xi, add, add_stride, spare, d_xi, d_add)
@@ -224,9 +257,10 @@ class LRUATape:
     def __init__(self, memory: LRUAMemory) -> None:
         self.config, self.least = memory.config, memory.least_used
 
-    def work(self, buffers: Buffers, batch: int, rows: int, slots: int) -> LRUAWork:
+    def work(self, buffers: Buffers, batch: int, steps: int, rows: int, slots: int, whole: bool) -> LRUAWork:
         n_p, m, reads, writes = padded(slots), self.config.width, self.config.read_heads, self.config.write_heads
         least, count = min(self.least, slots), batch + rows
+        keep, kept_tapes, held = tapes(steps, 1, 4 * m * n_p, whole)
         kept = 2 * reads + writes + 16
         return LRUAWork(
             batch,
@@ -235,12 +269,16 @@ class LRUATape:
             m,
             reads,
             writes,
+            1,
+            keep,
+            kept_tapes,
             least,
             int(self.config.order == "write-first"),
             kept,
             self.config.decay,
+            self.config.strength,
             buffers.mask(slots),
-            buffers.take("memory", count * m * n_p),
+            buffers.take("memory", held * batch * m * n_p),
             buffers.take("inverse", count * n_p),
             buffers.take("usage", count * n_p),
             buffers.take("address", count * reads * n_p),
@@ -260,21 +298,19 @@ class LRUATape:
 
     def _place(self, arrays: tuple[Array, ...], work: LRUAWork, state: LRUAState) -> None:
         memory, usage, address = arrays
-        place(versions(memory, work.width, work)[: work.batch], state.memory.transpose(0, 2, 1))
-        place(versions(usage, 1, work)[: work.batch], state.usage[:, None])
-        place(versions(address, work.reads, work)[: work.batch], state.read_addresses)
+        place_tapes(state.memory, work.slots_p, memory)
+        place_lines(state.usage.reshape(work.batch, 1, -1), np.arange(1), 1, work.slots_p, usage)
+        place_lines(state.read_addresses, np.arange(work.reads), work.reads, work.slots_p, address)
 
-    def _state(self, arrays: tuple[Array, ...], work: LRUAWork, which: Any) -> LRUAState:
-        memory, usage, address = arrays
-        return LRUAState(
-            np.ascontiguousarray(versions(memory, work.width, work)[which, :, : work.slots].transpose(0, 2, 1)),
+    def _lines(self, usage: Array, address: Array, work: LRUAWork, which: Any) -> tuple[Array, Array]:
+        return (
             versions(usage, 1, work)[which, 0, : work.slots].copy(),
             versions(address, work.reads, work)[which, :, : work.slots].copy(),
         )
 
-    def final(self, work: LRUAWork, last: Array) -> LRUAState:
-        """The state after each sample's `last` row."""
-        return self._state((work.memory, work.usage, work.address), work, work.batch + last)
+    def final(self, work: LRUAWork, last: Array, lengths: Array) -> LRUAState:
+        """The state after each sample's `last` row, on the way there: on the way back the ring is used again."""
+        return LRUAState(final_tapes(work, lengths), *self._lines(work.usage, work.address, work, work.batch + last))
 
     def load_gradient(self, work: LRUAWork, d_final: LRUAState | None) -> None:
         """The gradient of the final state, where the backward pass begins."""
@@ -287,11 +323,14 @@ class LRUATape:
 
     def gradient(self, work: LRUAWork) -> LRUAState:
         """The gradient of the initial state, where the backward pass ended."""
-        return self._state((work.d_memory, work.d_usage, work.d_address), work, slice(work.batch))
+        first = slice(work.batch)
+        tapes = versions(work.d_memory, work.width, work)[first, :, : work.slots].transpose(0, 2, 1)
+        return LRUAState(np.ascontiguousarray(tapes), *self._lines(work.d_usage, work.d_address, work, first))
 
-    def trace(self, work: LRUAWork, rows: int) -> tuple[Array, Array, Array]:
-        """Per row: read addresses (R, N), write addresses (W, N), the tape (N, M)."""
-        after, n = slice(work.batch, work.batch + rows), work.slots
+    def trace(self, work: LRUAWork, steps: Array, owners: Array) -> tuple[Array, Array, Array]:
+        """Per row of a pass that kept the whole: read addresses (R, N), write addresses (W, N), the tape (N, M)."""
+        rows, n = len(steps), work.slots
+        after = slice(work.batch, work.batch + rows)
         read = versions(work.address, work.reads, work)[after, :, :n]
-        write = versions(work.written, work.writes, work)[:rows, :, :n]
-        return read, write, versions(work.memory, work.width, work)[after, :, :n].transpose(0, 2, 1)
+        write = versions(work.written, work.heads, work)[:rows, :, :n]
+        return read, write, traced_tapes(work, steps, owners)

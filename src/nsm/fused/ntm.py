@@ -14,9 +14,9 @@ from nsm.fused.algebra import copy, dots, fill, multiply
 from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp, log, sigmoid, softplus
-from nsm.fused.lanes import fma, load, root, splat, spread, store, total
-from nsm.fused.layout import XI, Array, padded
-from nsm.fused.tape import norms, place, softmax
+from nsm.fused.lanes import fma, load, splat, spread, store, total
+from nsm.fused.layout import XI, Array, padded, place_lines, place_tapes
+from nsm.fused.tape import final_tapes, norms, softmax, tapes, traced_tapes, version
 from nsm.memories.ntm import TINY, NTMMemory, NTMState
 from nsm.similarity import EPSILON
 
@@ -26,13 +26,15 @@ STRENGTH, GATE, GAMMA, KEY_INVERSE, STRENGTH_SLOPE, GAMMA_SLOPE, SHIFTS = range(
 
 
 class NTMWork(NamedTuple):
-    """Sizes and buffers of an NTM tape for a chunk. Its versions: B initial ones, then one per row and write."""
+    """Sizes and buffers of an NTM tape for a chunk."""
 
     batch: int
     slots: int
     slots_p: int
     width: int
     writes: int
+    keep: int
+    kept_tapes: int
     shifts: int
     kept: int
     heads: Array
@@ -40,9 +42,9 @@ class NTMWork(NamedTuple):
     mask: Array
     """(N padded): 1 on slots, 0 on padding"""
     memory: Array
-    """(B + rows·writes, M, N padded)"""
+    """(kept and ring, B, M, N padded)"""
     inverse: Array
-    """(B + rows·writes, N padded): 1/|M(i)|"""
+    """(B + rows·writes, N padded): 1/|M(i)| of every version: B initial ones, then one per row and write"""
     address: Array
     """(B + rows, heads, N padded)"""
     similarity: Array
@@ -67,12 +69,12 @@ class NTMWork(NamedTuple):
 def start(m):
     """What depends on the initial state alone."""
     for b in range(m.batch):
-        norms(m, b)
+        norms(m, b, b)
 
 
 @kernel
-def address(m, xi, x, version, before, now, at):
-    """A head's new address, from its interface at xi[x …], the tape `version` and its address `before`."""
+def address(m, xi, x, tape, norm, before, now, at):
+    """A head's new address, from its interface at xi[x …], a tape with its norms, and its address `before`."""
     n, n_p, width, acts = m.slots, m.slots_p, m.width, at * m.kept
     squares = float(EPSILON)
     for k in range(width):
@@ -105,9 +107,9 @@ def address(m, xi, x, version, before, now, at):
     # Content: softmax of β D.
     line = at * n_p
     fill(m.similarity, line, n_p, np.float32(0.0))
-    multiply(xi, x, 0, m.memory, version * width * n_p, n_p, m.similarity, line, n_p, 1, width, n_p)
+    multiply(xi, x, 0, m.memory, tape * width * n_p, n_p, m.similarity, line, n_p, 1, width, n_p)
     for i in range(0, n_p, 16):
-        d = load(m.similarity, line + i) * splat(k_inverse) * load(m.inverse, version * n_p + i)
+        d = load(m.similarity, line + i) * splat(k_inverse) * load(m.inverse, norm * n_p + i)
         store(m.similarity, line + i, d)
         store(m.scratch, i, d * splat(beta))
     softmax(m.scratch, 0, m.mask, m.content, line, n_p)
@@ -133,45 +135,56 @@ def address(m, xi, x, version, before, now, at):
 
 
 @kernel
-def forward(m, sizes, table, b, row, previous, xi, after, reads):
+def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
     """One step of one sample: its heads in order, each on the tape as the ones before left it. Reads go to `after`."""
     heads, n_p, width = sizes.heads, m.slots_p, m.width
-    tape = width * n_p
-    version = b if previous < 0 else m.batch + (previous + 1) * m.writes - 1
+    norm = b if previous < 0 else m.batch + (previous + 1) * m.writes - 1
     for h in range(heads):
-        x, at = row * sizes.interface + table[h, XI], row * heads + h
+        x, at, mine = row * sizes.interface + table[h, XI], row * heads + h, m.heads[h, 1]
         before = (b if previous < 0 else m.batch + previous) * heads + h
         now = (m.batch + row) * heads + h
-        address(m, xi, x, version, before, now, at)
+        tape = version(m, b, t, m.heads[h, 2])
+        address(m, xi, x, tape, norm, before, now, at)
         if m.heads[h, 0] == READ:
-            target = reads + m.heads[h, 1] * width
+            target = reads + mine * width
             for k in range(width):
                 after[target + k] = 0
-            dots(m.address, now * n_p, m.memory, version * tape, n_p, after, target, width, n_p)
+            dots(m.address, now * n_p, m.memory, tape * width * n_p, n_p, after, target, width, n_p)
             continue
-        written = m.batch + row * m.writes + m.heads[h, 1]
-        erase = x + width + 3 + m.shifts
-        kept = (row * m.writes + m.heads[h, 1]) * padded(width)
+        erase, kept = x + width + 3 + m.shifts, (row * m.writes + mine) * padded(width)
         for k in range(0, width, 16):
             store(m.erase, kept + k, sigmoid(load(xi, erase + k)))
-        # Row by row, so that a new version of the tape is written from its first byte to its last.
-        inverse = written * n_p
-        fill(m.inverse, inverse, n_p, np.float32(EPSILON))
-        for k in range(width):
-            source, target = (version * width + k) * n_p, (written * width + k) * n_p
-            e, v = spread(m.erase, kept + k), spread(xi, erase + width + k)
-            for i in range(0, n_p, 16):
-                old = load(m.memory, source + i)
-                new = fma(load(m.address, now * n_p + i), v - old * e, old)
-                store(m.memory, target + i, new)
-                store(m.inverse, inverse + i, fma(new, new, load(m.inverse, inverse + i)))
-        for i in range(inverse, inverse + n_p, 16):
-            store(m.inverse, i, splat(np.float32(1.0)) / root(load(m.inverse, i)))
-        version = written
+        norm = m.batch + row * m.writes + mine
+        write(m, xi, erase + width, kept, now, tape, version(m, b, t, mine + 1))
+        norms(m, version(m, b, t, mine + 1), norm)
 
 
 @kernel
-def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
+def write(m, xi, add, erase, address, source, target):
+    """M = M' + w (v − M' e), from tape `source` to tape `target`."""
+    n_p, width = m.slots_p, m.width
+    # Row by row, so that a new version of the tape is written from its first byte to its last.
+    for k in range(width):
+        old, new = (source * width + k) * n_p, (target * width + k) * n_p
+        e, v = spread(m.erase, erase + k), spread(xi, add + k)
+        for i in range(0, n_p, 16):
+            x = load(m.memory, old + i)
+            store(m.memory, new + i, fma(load(m.address, address * n_p + i), v - x * e, x))
+
+
+@kernel
+def rewrite(m, sizes, table, t, b, row, xi):
+    """What the step's heads wrote once more, as far as it was not kept."""
+    for h in range(sizes.heads):
+        mine = m.heads[h, 1]
+        if m.heads[h, 0] == WRITE and ((t + 1) % m.keep != 0 or mine + 1 < m.writes):
+            add = row * sizes.interface + table[h, XI] + 2 * m.width + 3 + m.shifts
+            erase, address = (row * m.writes + mine) * padded(m.width), (m.batch + row) * sizes.heads + h
+            write(m, xi, add, erase, address, version(m, b, t, mine), version(m, b, t, mine + 1))
+
+
+@kernel
+def address_back(m, xi, x, tape, norm, before, now, at, b, h, heads, dw, d_xi, dx):
     """From dw (scratch[dw …]) of a head's address to its interface, the tape and the address before.
 
     w = softmax(γ l), l = log(w̃ + tiny)      dz = w (dw − Σ w dw),  dγ = Σ dz l,  dw̃ = γ dz / (w̃ + tiny)
@@ -243,7 +256,7 @@ def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
     for i in range(0, n_p, 16):
         dz = load(m.content, line + i) * (load(m.scratch, i) - inner)
         d = load(m.similarity, line + i)
-        inverse = load(m.inverse, version * n_p + i)
+        inverse = load(m.inverse, norm * n_p + i)
         d_beta = fma(dz, d, d_beta)
         dd = dz * splat(beta)
         along = fma(dd, d, along)
@@ -253,7 +266,7 @@ def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
     lost = total(along) * k_inverse * k_inverse
     for k in range(width):
         key, sums = spread(xi, x + k), zero
-        source, target = (version * width + k) * n_p, (b * width + k) * n_p
+        source, target = (tape * width + k) * n_p, (b * width + k) * n_p
         for i in range(0, n_p, 16):
             value, u = load(m.memory, source + i), load(m.scratch, i)
             sums = fma(u, value, sums)
@@ -263,10 +276,10 @@ def address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx):
 
 
 @kernel
-def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
+def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     """The heads in reverse. d_read[reads …] is dr; d_memory and d_address carry on; dξ goes to d_xi by sample."""
     heads, n_p, width = sizes.heads, m.slots_p, m.width
-    tape, mine = width * n_p, b * width * n_p
+    mine = b * width * n_p
     base = b if previous < 0 else m.batch + (previous + 1) * m.writes - 1
     dw = 3 * (n_p + 2 * (m.shifts + 16))
     zero = splat(np.float32(0.0))
@@ -276,12 +289,13 @@ def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
         before = (b if previous < 0 else m.batch + previous) * heads + h
         now = (m.batch + row) * heads + h
         earlier = m.heads[h, 2]
-        version = base if earlier == 0 else m.batch + row * m.writes + earlier - 1
+        norm = base if earlier == 0 else m.batch + row * m.writes + earlier - 1
+        tape = version(m, b, t, earlier)
         copy(m.d_address, (b * heads + h) * n_p, m.scratch, dw, n_p)
         if m.heads[h, 0] == READ:
             # r = Σ w(i) M(i):  dw(i) = dr·M(i),  dM(i) = w(i) dr
             source = reads + m.heads[h, 1] * width
-            multiply(d_read, source, 0, m.memory, version * tape, n_p, m.scratch, dw, n_p, 1, width, n_p)
+            multiply(d_read, source, 0, m.memory, tape * width * n_p, n_p, m.scratch, dw, n_p, 1, width, n_p)
             for k in range(width):
                 dr = spread(d_read, source + k)
                 for i in range(0, n_p, 16):
@@ -297,14 +311,14 @@ def backward(m, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
                 for i in range(0, n_p, 16):
                     place = mine + k * n_p + i
                     d, w = load(m.d_memory, place), load(m.address, now * n_p + i)
-                    old = load(m.memory, version * tape + k * n_p + i)
+                    old = load(m.memory, (tape * width + k) * n_p + i)
                     store(m.scratch, dw + i, fma(d, splat(v) - old * splat(e), load(m.scratch, dw + i)))
                     dw_ = d * w
                     d_add, d_erase = d_add + dw_, fma(dw_, old, d_erase)
                     store(m.d_memory, place, d - dw_ * splat(e))
                 d_xi[dx + erase + k] = -total(d_erase) * e * (np.float32(1.0) - e)
                 d_xi[dx + erase + width + k] = total(d_add)
-        address_back(m, xi, x, version, before, now, at, b, h, heads, dw, d_xi, dx)
+        address_back(m, xi, x, tape, norm, before, now, at, b, h, heads, dw, d_xi, dx)
 
 
 class NTMTape:
@@ -319,24 +333,27 @@ class NTMTape:
             rows.append((kind, counts[kind], counts[WRITE]))
             counts[kind] += 1
         self.heads = np.array(rows, np.int64)
-        self.order = [[h for h, row in enumerate(rows) if row[0] == kind] for kind in (READ, WRITE)]
+        self.order = [np.flatnonzero(self.heads[:, 0] == kind) for kind in (READ, WRITE)]
 
-    def work(self, buffers: Buffers, batch: int, rows: int, slots: int) -> NTMWork:
+    def work(self, buffers: Buffers, batch: int, steps: int, rows: int, slots: int, whole: bool) -> NTMWork:
         n_p, m, heads = padded(slots), self.config.width, len(self.heads)
         shifts, writes = 2 * self.config.shift_range + 1, self.config.write_heads
-        versions, kept = batch + rows * writes, SHIFTS + shifts
+        keep, kept_tapes, count = tapes(steps, writes, 4 * m * n_p, whole)
+        kept = SHIFTS + shifts
         return NTMWork(
             batch,
             slots,
             n_p,
             m,
             writes,
+            keep,
+            kept_tapes,
             shifts,
             kept,
             self.heads,
             buffers.mask(slots),
-            buffers.take("memory", versions * m * n_p),
-            buffers.take("inverse", versions * n_p),
+            buffers.take("memory", count * batch * m * n_p),
+            buffers.take("inverse", (batch + rows * writes) * n_p),
             buffers.take("address", (batch + rows) * heads * n_p),
             buffers.take("similarity", rows * heads * n_p),
             buffers.take("content", rows * heads * n_p),
@@ -351,38 +368,33 @@ class NTMTape:
 
     def load(self, work: NTMWork, state: NTMState) -> None:
         """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
-        b, n, n_p = work.batch, work.slots, work.slots_p
-        place(work.memory[: b * work.width * n_p].reshape(b, work.width, n_p), state.memory.transpose(0, 2, 1))
-        self._addresses(work.address, work)[:, :, n:] = 0
-        for indices, addresses in zip(self.order, (state.read_addresses, state.write_addresses), strict=True):
-            self._addresses(work.address, work)[:, indices, :n] = addresses
+        self._place(work.memory, work.address, work, state)
+
+    def _place(self, memory: Array, address: Array, work: NTMWork, state: NTMState) -> None:
+        place_tapes(state.memory, work.slots_p, memory)
+        for lines, addresses in zip(self.order, (state.read_addresses, state.write_addresses), strict=True):
+            place_lines(addresses, lines, len(self.heads), work.slots_p, address)
 
     def _addresses(self, array: Array, work: NTMWork) -> Array:
         heads = len(self.heads)
         return array[: work.batch * heads * work.slots_p].reshape(work.batch, heads, work.slots_p)
 
-    def final(self, work: NTMWork, last: Array) -> NTMState:
-        """The state after each sample's `last` row."""
+    def final(self, work: NTMWork, last: Array, lengths: Array) -> NTMState:
+        """The state after each sample's `last` row, on the way there: on the way back the ring is used again."""
         n_p, heads = work.slots_p, len(self.heads)
-        versions = work.batch + (last + 1) * work.writes - 1
-        tapes = work.memory.size // (work.width * n_p)
-        memory = work.memory[: tapes * work.width * n_p].reshape(tapes, work.width, n_p)[versions, :, : work.slots]
+        memory = final_tapes(work, lengths)
         lines = work.address.size // (heads * n_p)
         addresses = work.address[: lines * heads * n_p].reshape(lines, heads, n_p)[work.batch + last, :, : work.slots]
         read, write = (np.ascontiguousarray(addresses[:, indices]) for indices in self.order)
-        return NTMState(np.ascontiguousarray(memory.transpose(0, 2, 1)), read, write)
+        return NTMState(memory, read, write)
 
     def load_gradient(self, work: NTMWork, d_final: NTMState | None) -> None:
         """The gradient of the final state, where the backward pass begins."""
-        size = work.batch * work.width * work.slots_p
-        work.d_memory[:size] = 0
-        self._addresses(work.d_address, work)[:] = 0
         if d_final is not None:
-            n = work.slots
-            tapes = work.d_memory[:size].reshape(work.batch, work.width, work.slots_p)
-            tapes[:, :, :n] = d_final.memory.transpose(0, 2, 1)
-            for indices, d in zip(self.order, (d_final.read_addresses, d_final.write_addresses), strict=True):
-                self._addresses(work.d_address, work)[:, indices, :n] = d
+            self._place(work.d_memory, work.d_address, work, d_final)
+            return
+        work.d_memory[: work.batch * work.width * work.slots_p] = 0
+        self._addresses(work.d_address, work)[:] = 0
 
     def gradient(self, work: NTMWork) -> NTMState:
         """The gradient of the initial state, where the backward pass ended."""
@@ -393,11 +405,10 @@ class NTMTape:
         )
         return NTMState(np.ascontiguousarray(tapes.transpose(0, 2, 1)), read, write)
 
-    def trace(self, work: NTMWork, rows: int) -> tuple[Array, Array, Array]:
-        """Per row: read addresses (R, N), write addresses (W, N), the tape (N, M)."""
+    def trace(self, work: NTMWork, steps: Array, owners: Array) -> tuple[Array, Array, Array]:
+        """Per row of a pass that kept the whole: read addresses (R, N), write addresses (W, N), the tape (N, M)."""
+        rows = len(steps)
         heads, n, n_p = len(self.heads), work.slots, work.slots_p
         begin = work.batch * heads * n_p
         lines = work.address[begin : begin + rows * heads * n_p].reshape(rows, heads, n_p)[:, :, :n]
-        begin, size = work.batch * work.width * n_p, rows * work.writes * work.width * n_p
-        tapes = work.memory[begin : begin + size].reshape(rows, work.writes, work.width, n_p)[:, -1, :, :n]
-        return lines[:, self.order[0]], lines[:, self.order[1]], tapes.transpose(0, 2, 1)
+        return lines[:, self.order[0]], lines[:, self.order[1]], traced_tapes(work, steps, owners)

@@ -11,11 +11,15 @@ from nsm.fused.lanes import fma, load, maximum, minimum, root, splat, store, tot
 @compiled
 def squares(x):
     """Σ x², infinite or not a number if any of them is. Sizes are padded to 16."""
-    sums = splat(np.float32(0.0))
-    for i in range(0, x.size, 16):
+    zero, whole = splat(np.float32(0.0)), x.size // 64 * 64
+    a, b, c, d = zero, zero, zero, zero
+    for i in range(0, whole, 64):
+        v0, v1, v2, v3 = load(x, i), load(x, i + 16), load(x, i + 32), load(x, i + 48)
+        a, b, c, d = fma(v0, v0, a), fma(v1, v1, b), fma(v2, v2, c), fma(v3, v3, d)
+    for i in range(whole, x.size, 16):
         v = load(x, i)
-        sums = fma(v, v, sums)
-    return total(sums)
+        a = fma(v, v, a)
+    return total((a + b) + (c + d))
 
 
 @compiled

@@ -87,15 +87,20 @@ def memory_start(memory: Any) -> None:
 
 
 def memory_forward(
-    memory: Any, sizes: Any, table: Any, b: int, row: int, previous: int, xi: Any, after: Any, reads: int
+    memory: Any, sizes: Any, table: Any, t: int, b: int, row: int, previous: int, xi: Any, after: Any, reads: int
 ) -> None:
-    """One sample's step on the tape."""
+    """Step t of sample b on the tape."""
+
+
+def memory_rewrite(memory: Any, sizes: Any, table: Any, t: int, b: int, row: int, xi: Any) -> None:
+    """What the step wrote to the tape once more, as far as it was not kept."""
 
 
 def memory_backward(
-    memory: Any, sizes: Any, table: Any, b: int, row: int, previous: int, xi: Any, d_read: Any, reads: int, d_xi: Any
-) -> None:
-    """One sample's step back."""
+    memory: Any, sizes: Any, table: Any, t: int, b: int, row: int, previous: int, xi: Any,
+    d_read: Any, reads: int, d_xi: Any,
+) -> None:  # fmt: skip
+    """The step back."""
 
 
 KERNELS: dict[type, Any] = {ntm.NTMWork: ntm, lrua.LRUAWork: lrua, dnc.DNCWork: dnc}
@@ -108,21 +113,31 @@ def _start(memory):
 
 
 @overload(memory_forward)
-def _forward(memory, sizes, table, b, row, previous, xi, after, reads):
+def _forward(memory, sizes, table, t, b, row, previous, xi, after, reads):
     kernel = KERNELS[memory.instance_class].forward
 
-    def implementation(memory, sizes, table, b, row, previous, xi, after, reads):
-        kernel(memory, sizes, table, b, row, previous, xi, after, reads)
+    def implementation(memory, sizes, table, t, b, row, previous, xi, after, reads):
+        kernel(memory, sizes, table, t, b, row, previous, xi, after, reads)
+
+    return implementation
+
+
+@overload(memory_rewrite)
+def _rewrite(memory, sizes, table, t, b, row, xi):
+    kernel = KERNELS[memory.instance_class].rewrite
+
+    def implementation(memory, sizes, table, t, b, row, xi):
+        kernel(memory, sizes, table, t, b, row, xi)
 
     return implementation
 
 
 @overload(memory_backward)
-def _backward(memory, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
+def _backward(memory, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     kernel = KERNELS[memory.instance_class].backward
 
-    def implementation(memory, sizes, table, b, row, previous, xi, d_read, reads, d_xi):
-        kernel(memory, sizes, table, b, row, previous, xi, d_read, reads, d_xi)
+    def implementation(memory, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
+        kernel(memory, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi)
 
     return implementation
 
@@ -149,7 +164,7 @@ def forward(sizes, scales, table, w, work, memory, first, count):
             last = previous + b if t > 0 else -1
             # The padding of r is part of a row that products run over.
             fill(work.after, reads + sizes.reads_p - 16, 16, np.float32(0.0))
-            memory_forward(memory, sizes, table, b, row, last, work.interface, work.after, reads)
+            memory_forward(memory, sizes, table, t, b, row, last, work.interface, work.after, reads)
         if t + 1 < steps:
             copy(work.after, first[t] * d, work.before, first[t + 1] * d, count[t + 1] * d)
     multiply(work.after, 0, d, w.out, 0, o_p, work.outputs, 0, o_p, rows, n_p + sizes.reads, o_p)
@@ -167,21 +182,30 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
     steps, batch, rows = count.size, count[0], first[count.size]
     i_p, n_p, j_, o_p = sizes.inputs_p, sizes.size_p, sizes.gates, sizes.outputs_p
     d = n_p + sizes.reads_p
+    # Whether there was a ring of tapes, and it went round.
+    again = memory.keep * memory.writes > 1 and steps > memory.keep
     clear(g)
     fill(work.d_after, 0, rows * d, np.float32(0.0))
     multiply(work.d_outputs, 0, o_p, w.out_back, 0, d, work.d_after, 0, d, rows, sizes.outputs, d)
     for t in range(steps - 1, -1, -1):
         previous = first[t - 1] if t > 0 else -1
+        if again and ((t + 1) % memory.keep == 0 or t == steps - 1):
+            for s in range(t - t % memory.keep, t + 1):
+                for b in range(count[s]):
+                    memory_rewrite(memory, sizes, table, s, b, first[s] + b, work.interface)
         add_into(work.d_after, first[t] * d, work.d_state, 0, count[t] * d)
         fill(work.d_interface, 0, count[t] * sizes.interface, np.float32(0.0))
         for b in range(count[t]):
             last = previous + b if t > 0 else -1
             memory_backward(
-                memory, sizes, table, b, first[t] + b, last, work.interface,
+                memory, sizes, table, t, b, first[t] + b, last, work.interface,
                 work.d_state, b * d + n_p, work.d_interface,
             )  # fmt: skip
         programs.backward(sizes, scales, table, w, g, work, first[t], count[t])
         controller.backward(sizes, w, g, work, first[t], count[t], previous, batch)
+    for b in range(batch):
+        add_into(work.d_state, b * d, g.start, 0, n_p)
+        add_into(work.d_cell, b * n_p, g.start, n_p, n_p)
     controller.gradients(sizes, g, work, rows)
     programs.gradients(sizes, g, work, rows)
     accumulate(work.d_outputs, 0, o_p, work.after, 0, d, g.out_back, 0, d, rows, sizes.outputs, d)

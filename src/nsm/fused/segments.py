@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nsm import nested
-from nsm.fused.layout import Array
+from nsm.fused.layout import CELL, HIDDEN, Array
 from nsm.machine import MachineState, Noise
 
 if TYPE_CHECKING:
-    from nsm.fused.engine import Engine, Run
+    from nsm.fused.engine import Engine, Packed, Run
 
 
 class Stretch(NamedTuple):
@@ -34,7 +34,7 @@ class Segments:
     def __init__(
         self,
         engine: Engine,
-        flat: Array,
+        weights: Packed,
         x: Array,
         lengths: list[int],
         state: MachineState,
@@ -42,7 +42,7 @@ class Segments:
         input_gradient: bool,
         span: int,
     ) -> None:
-        self.engine, self.flat, self.x, self.noise = engine, flat, x, noise
+        self.engine, self.weights, self.x, self.noise = engine, weights, x, noise
         self.wants_input = input_gradient
         self.stretches: list[Stretch] = []
         self._outputs = np.zeros((*x.shape[:2], engine.arguments.sizes.outputs), np.float32)
@@ -67,7 +67,7 @@ class Segments:
             return np.ascontiguousarray(array[stretch.start : stretch.stop, stretch.samples])
 
         noise = Noise(*(cut(drawn) for drawn in self.noise))
-        return self.engine.stretch(self.flat, cut(self.x), stretch.lengths, stretch.state, noise, self.wants_input)
+        return self.engine.stretch(self.weights, cut(self.x), stretch.lengths, stretch.state, noise, self.wants_input)
 
     def outputs(self) -> Array:
         return self._outputs
@@ -76,7 +76,14 @@ class Segments:
         return self._state
 
     def backward(self, d_outputs: Array, d_final: MachineState | None, gradient: Array) -> None:
-        """The stretches in reverse, each run again and then back; see `Run.backward`."""
+        """See `Run.backward`."""
+        self.back(d_outputs, d_final)
+        self.collect(gradient)
+
+    def back(self, d_outputs: Array, d_final: MachineState | None) -> None:
+        """The stretches in reverse, each run again and then back."""
+        self.weights = self.engine.repacked(self.weights)
+        self._gradient = np.zeros(self.engine.size, np.float32)
         start_from = nested.apply(np.zeros_like, self._state) if d_final is None else nested.apply(np.copy, d_final)
         self._d_state: MachineState = start_from
         self._d_inputs = np.zeros_like(self.x)
@@ -84,7 +91,7 @@ class Segments:
             run, samples = self._run(stretch), stretch.samples
             d_end = nested.apply(lambda leaf, samples=samples: np.ascontiguousarray(leaf[samples]), self._d_state)
             d_part = np.ascontiguousarray(d_outputs[stretch.start : stretch.stop, samples])
-            run.backward(d_part, d_end, gradient)
+            run.backward(d_part, d_end, self._gradient)
             nested.apply(
                 lambda whole, part, samples=samples: whole.__setitem__(samples, part),
                 self._d_state,
@@ -93,12 +100,18 @@ class Segments:
             if self.wants_input:
                 self._d_inputs[stretch.start : stretch.stop, samples] = run.input_gradient()
 
+    def collect(self, gradient: Array, start: bool = False) -> None:
+        gradient[: self.engine.size] += self._gradient
+        for name, first in (("hidden", HIDDEN), ("cell", CELL)):
+            if start and (at := self.engine.arguments.where[first]) >= 0:
+                d_start = getattr(self._d_state.controller, name).sum(0)
+                gradient[at : at + d_start.size] += d_start
+
+    def release(self) -> None:
+        """Each stretch has let go of its buffers already."""
+
     def initial_gradient(self) -> MachineState:
         return self._d_state
-
-    def start_gradient(self) -> dict[str, Array]:
-        controller = self._d_state.controller
-        return {name: getattr(controller, name).sum(0) for name in controller._fields}
 
     def input_gradient(self) -> Array:
         return self._d_inputs

@@ -3,6 +3,11 @@
 A tape is stored as (M, N): the slots lie along the lanes, so that every operation on an address is a run of lanes. Each
 kernel's work has the sizes `slots`, `slots_p`, `width` and the buffers `mask`, `memory`, `inverse`; those that address
 by `content` also have `similarity`, `d_memory` and `scratch`.
+
+A step back needs the tape as it was. To keep it after every step is to stream it out of the caches and in again, so a
+tape is kept every `keep` steps only, and between them lies in a ring that the next `keep` steps use again. On the way
+back, `keep` steps at a time, the ring is written once more from the tape kept before them: the addresses and what was
+written are known, so this takes one pass over the tape where the step took a dozen, and gives the same bits.
 """
 
 from __future__ import annotations
@@ -19,17 +24,27 @@ from nsm.fused.lanes import fma, largest, load, maximum, root, splat, spread, st
 from nsm.fused.layout import Array
 from nsm.similarity import EPSILON
 
+NEAR = 1 << 19
+"""How many bytes of the tapes of one sample are little."""
+
 
 @kernel
-def norms(m, version):
-    """1/√(Σ_m M(i)² + ε) of every slot of a version of the tape."""
-    start = version * m.width * m.slots_p
+def version(m, b, t, writes):
+    """Where in `memory` the tape of sample b is after `writes` writes of step t; all of them is none of the next."""
+    done, span = t * m.writes + writes, m.keep * m.writes
+    return (done // span if done % span == 0 else m.kept_tapes + done % span - 1) * m.batch + b
+
+
+@kernel
+def norms(m, tape, line):
+    """1/√(Σ_m M(i)² + ε) of every slot of a tape, to line `line` of `inverse`."""
+    start = tape * m.width * m.slots_p
     for i in range(0, m.slots_p, 16):
         squares = splat(np.float32(EPSILON))
         for k in range(m.width):
             x = load(m.memory, start + k * m.slots_p + i)
             squares = fma(x, x, squares)
-        store(m.inverse, version * m.slots_p + i, splat(np.float32(1.0)) / root(squares))
+        store(m.inverse, line * m.slots_p + i, splat(np.float32(1.0)) / root(squares))
 
 
 @kernel
@@ -117,7 +132,7 @@ def key_inverse(xi, x, width):
 
 
 @kernel
-def compare(m, version, xi, x, line):
+def compare(m, tape, xi, x, line):
     """k·M(i) of every slot for a key at xi[x …], to similarity[line …].
 
     Every slot's sum runs in the same order, whichever block of lanes it falls into: what is equal stays equal to the
@@ -127,7 +142,7 @@ def compare(m, version, xi, x, line):
     zero = splat(np.float32(0.0))
     while i < n_p:
         x0, x1, x2, x3 = zero, zero, zero, zero
-        p = version * width * n_p + i
+        p = tape * width * n_p + i
         if i + 64 <= n_p:
             for k in range(x, x + width):
                 key = spread(xi, k)
@@ -146,22 +161,23 @@ def compare(m, version, xi, x, line):
 
 
 @kernel
-def content(m, version, xi, x, stride, heads, acts, a, line, out, o):
+def content(m, tape, norm, xi, x, stride, heads, acts, a, line, out, o):
     """w_h = softmax(β_h D(k_h, M)) for `heads` heads, their keys at xi[x + h·stride …], their strengths at acts[a …].
 
-    Leaves 1/|k_h| in acts[a + heads …]; D from similarity[line] and w from out[o] on, a line of slots for each head.
+    The norms of the tape are line `norm` of `inverse`. Leaves 1/|k_h| in acts[a + heads …]; D from similarity[line] and
+    w from out[o] on, a line of slots for each head.
     """
     n_p, width, fours = m.slots_p, m.width, heads // 4 * 4
     # Rows by fours keep to one order of additions as well; `multiply` alone would not for what is left of them.
     fill(m.similarity, line, fours * n_p, np.float32(0.0))
-    multiply(xi, x, stride, m.memory, version * width * n_p, n_p, m.similarity, line, n_p, fours, width, n_p)
+    multiply(xi, x, stride, m.memory, tape * width * n_p, n_p, m.similarity, line, n_p, fours, width, n_p)
     for h in range(fours, heads):
-        compare(m, version, xi, x + h * stride, line + h * n_p)
+        compare(m, tape, xi, x + h * stride, line + h * n_p)
     for h in range(heads):
         inverse = key_inverse(xi, x + h * stride, width)
         acts[a + heads + h] = inverse
         for i in range(0, n_p, 16):
-            d = load(m.similarity, line + h * n_p + i) * splat(inverse) * load(m.inverse, version * n_p + i)
+            d = load(m.similarity, line + h * n_p + i) * splat(inverse) * load(m.inverse, norm * n_p + i)
             store(m.similarity, line + h * n_p + i, d)
             store(out, o + h * n_p + i, d * spread(acts, a + h))
         softmax(out, o + h * n_p, m.mask, out, o + h * n_p, n_p)
@@ -206,7 +222,7 @@ def deposit(m, tape, mine, xi, x, stride, heads, lines):
 
 
 @kernel
-def content_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_xi, dx, ds):
+def content_back(m, tape, norm, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_xi, dx, ds):
     """From dw (scratch[dw …]) of addresses that `content` made to their keys, their strengths and the tape.
 
         w = softmax(β D)         dz = w (dw − Σ w dw),  dβ = Σ dz D,  dD = β dz
@@ -228,7 +244,7 @@ def content_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, 
         for i in range(0, n_p, 16):
             dz = load(w, w0 + h * n_p + i) * (load(m.scratch, dw + h * n_p + i) - inner)
             d = load(m.similarity, line + h * n_p + i)
-            inverse = load(m.inverse, version * n_p + i)
+            inverse = load(m.inverse, norm * n_p + i)
             d_beta = fma(dz, d, d_beta)
             dd = dz * beta
             along = fma(dd, d, along)
@@ -239,21 +255,31 @@ def content_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, 
         lost = total(along) * k_inverse * k_inverse
         for k in range(width):
             d_xi[dx + h * stride + k] -= xi[x + h * stride + k] * lost
-    tape, mine = version * width * n_p, b * width * n_p
-    gather(m.scratch, dw, n_p, m.memory, tape, n_p, d_xi, dx, stride, heads, width, n_p)
-    deposit(m, tape, mine, xi, x, stride, heads, dw)
+    source, mine = tape * width * n_p, b * width * n_p
+    gather(m.scratch, dw, n_p, m.memory, source, n_p, d_xi, dx, stride, heads, width, n_p)
+    deposit(m, source, mine, xi, x, stride, heads, dw)
 
 
 @kernel
-def read_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_read, reads, d_xi, dx, ds):
+def read_back(m, tape, norm, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_read, reads, d_xi, dx, ds):
     """From dr (d_read[reads …], M per head) of what addresses by `content` read, and dw of the addresses themselves.
 
     r = Σ_i w(i) M(i)        dw(i) += dr·M(i),  dM(i) += w(i) dr      then as in `content_back`
     """
     n_p, width, mine = m.slots_p, m.width, b * m.width * m.slots_p
-    multiply(d_read, reads, width, m.memory, version * width * n_p, n_p, m.scratch, dw, n_p, heads, width, n_p)
+    multiply(d_read, reads, width, m.memory, tape * width * n_p, n_p, m.scratch, dw, n_p, heads, width, n_p)
     accumulate(d_read, reads, width, w, w0, n_p, m.d_memory, mine, n_p, heads, width, n_p)
-    content_back(m, version, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_xi, dx, ds)
+    content_back(m, tape, norm, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_xi, dx, ds)
+
+
+def tapes(steps: int, writes: int, bytes_each: int, whole: bool) -> tuple[int, int, int]:
+    """How to keep the tapes of one sample: every how many steps, how many are kept, and how many there are in all.
+
+    All of them if that is asked for or comes to little; else so that there are as many in the ring as are kept.
+    """
+    keep = 1 if whole or steps * writes * bytes_each <= NEAR else max(1, round(math.sqrt(steps / writes)))
+    kept = 1 + steps // keep
+    return keep, kept, kept + keep * writes - 1
 
 
 def versions(array: Array, height: int, work: Any) -> Array:
@@ -262,8 +288,15 @@ def versions(array: Array, height: int, work: Any) -> Array:
     return array[: count * height * work.slots_p].reshape(count, height, work.slots_p)
 
 
-def place(target: Array, values: Array) -> None:
-    """Values (…, N) into padded lines, zeros into the padding."""
-    slots = values.shape[-1]
-    target[..., :slots] = values
-    target[..., slots:] = 0
+def final_tapes(work: Any, lengths: Array) -> Array:
+    """(B, N, M) from the end of the way there, before the way back uses the ring again."""
+    done, span = lengths * work.writes, work.keep * work.writes
+    which = np.where(done % span == 0, done // span, work.kept_tapes + done % span - 1) * work.batch
+    tapes = versions(work.memory, work.width, work)[which + np.arange(work.batch), :, : work.slots]
+    return np.ascontiguousarray(tapes.transpose(0, 2, 1))
+
+
+def traced_tapes(work: Any, steps: Array, samples: Array) -> Array:
+    """(rows, N, M) of a pass that kept the tape after every step."""
+    which = (steps + 1) * work.batch + samples
+    return versions(work.memory, work.width, work)[which, :, : work.slots].transpose(0, 2, 1)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nsm.checks import UserError, at_least, choose
+from nsm.checks import UserError, at_least, choose, positive
 from nsm.memories.memory import ORDERS, Addresses, Head, MemoryConfig, Tape, content_address
 
 
@@ -22,6 +22,9 @@ class LRUA(MemoryConfig):
     write_heads: int = 1
     decay: float = 0.99
     """γ: how much of a slot's usage is left after a step."""
+    strength: float = 1.0
+    """β in w_r = softmax(β cos(k, M)). The equations have none, that is 1: a slot that fits exactly then gets at most
+    e² times the weight of one that is opposite to the key, and all reads are blurred."""
     least_used: int | None = None
     """How many slots count as least used; None takes the number of read heads."""
     order: str = "write-first"
@@ -32,6 +35,7 @@ class LRUA(MemoryConfig):
         at_least("read_heads", self.read_heads, 1)
         at_least("write_heads", self.write_heads, 1)
         choose("order", self.order, ORDERS)
+        positive("strength", self.strength)
         if not 0 <= self.decay < 1:
             raise UserError(f"decay must be at least 0 and below 1, was {self.decay!r}")
         if self.least_used is not None:
@@ -79,7 +83,7 @@ class LRUAMemory(Tape):
         memory = state.memory * (1 - least[:, 0]).unsqueeze(-1) + w_write.transpose(1, 2) @ add
 
         seen = memory if self.config.order == "write-first" else state.memory
-        w_read = content_address(keys, seen)
+        w_read = content_address(keys, seen, self.config.strength)
         read = (w_read @ seen).flatten(1)
         usage = self.config.decay * state.usage + w_read.sum(1) + w_write.sum(1)
         return read, LRUAState(memory, usage, w_read), Addresses(w_read, w_write)

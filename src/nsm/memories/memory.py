@@ -120,7 +120,7 @@ def first_address(kind: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
     return address
 
 
-def content_address(key: Tensor, memory: Tensor, strength: Tensor | None = None) -> Tensor:
+def content_address(key: Tensor, memory: Tensor, strength: Tensor | float) -> Tensor:
     """softmax over slots of β cos(k, M(i)). key (B, H, M), memory (B, N, M), strength (B, H, 1) → (B, H, N)."""
     similarity = key @ memory.transpose(-1, -2) / (norm(key).unsqueeze(-1) * norm(memory).unsqueeze(-2))
-    return torch.softmax(similarity if strength is None else strength * similarity, dim=-1)
+    return torch.softmax(strength * similarity, dim=-1)

@@ -23,3 +23,10 @@ class Batch(NamedTuple):
     lengths: Ints
     decoding: Ints
     subtask: Ints
+
+    def part(self, samples: Ints) -> "Batch":
+        """Some of the sequences, in this order, as a batch of their own."""
+        steps = int(self.lengths[samples].max())
+        inputs, targets, mask = (array[:steps].take(samples, 1) for array in (self.inputs, self.targets, self.mask))
+        subtask = self.subtask[:steps].take(samples, 1)
+        return Batch(inputs, targets, mask, self.lengths[samples], self.decoding[samples], subtask)

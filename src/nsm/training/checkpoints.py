@@ -14,8 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +22,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from nsm.checks import UserError
-from nsm.files import remove_atomically, sync_directory, write_durably
+from nsm.files import remove_atomically, write_directory_atomically
 
 logger = logging.getLogger("nsm")
 VERSION = 1
@@ -46,9 +44,6 @@ class Damaged(UserError):
 
 def save(directory: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint under `directory`; it appears there whole, by one rename."""
-    directory.mkdir(parents=True, exist_ok=True)
-    target = path(directory, checkpoint.step)
-    temporary = directory / f".{target.name}.{os.getpid()}"
     contents = {
         MODEL: save_tensors({name: tensor.contiguous() for name, tensor in checkpoint.model.items()}),
         OPTIMISER: save_tensors({name: tensor.contiguous() for name, tensor in checkpoint.optimiser.items()}),
@@ -56,18 +51,8 @@ def save(directory: Path, checkpoint: Checkpoint) -> Path:
     }
     manifest = {"version": VERSION, "sha256": {name: _digest(content) for name, content in contents.items()}}
     contents[MANIFEST] = json.dumps({**manifest, "self": _digest_of(manifest)}, indent=2).encode()
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        for name, content in contents.items():
-            write_durably(temporary / name, content)
-        sync_directory(temporary)
-        if target.exists():
-            remove_atomically(target)
-        os.rename(temporary, target)
-        sync_directory(directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    target = path(directory, checkpoint.step)
+    write_directory_atomically(target, contents)
     return target
 
 

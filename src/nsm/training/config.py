@@ -82,6 +82,8 @@ class RunConfig:
     """A held-out loss below this counts as having solved the training task."""
     stop_when_solved: int = 0
     """Stop after this many solved evaluations in a row; 0 runs to the end."""
+    world_size: int = 1
+    """Processes that divide each batch among them; the sums of their gradients round differently for each number."""
 
     def __post_init__(self) -> None:
         choose("preset", self.preset, PRESETS)
@@ -96,12 +98,18 @@ class RunConfig:
             at_least(name, getattr(self, name), 1)
         for name in ("stop_when_solved", "easy_steps"):
             at_least(name, getattr(self, name), 0)
+        if not 1 <= self.world_size <= self.batch_size:
+            raise UserError(
+                f"batch_size must be at least 1 for each of the {self.world_size} processes, was {self.batch_size}"
+            )
         for name in ("cell_noise", "key_loss", "key_loss_decay", "solved_loss"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
                 raise UserError(f"{name} must be at least 0, was {value!r}")
         if self.stop_when_solved and self.task == "continual":
             raise UserError("stop_when_solved must be 0 for continual learning: it would end in the first phase")
+        if self.persistent and self.world_size > 1:
+            raise UserError("persistent memory needs one process: what is kept belongs to a whole batch")
         if self.persistent and self.random_slots:
             raise UserError("persistent and random_slots exclude each other: what is kept needs a tape of one size")
         if self.cell_noise and self.machine.controller.kind != "lstm":

@@ -15,7 +15,9 @@ from nsm.fused.optimiser import squares
 from nsm.machine import Machine, MachineState, Noise
 from nsm.programs import annealing
 from nsm.tasks import Batch, Task
+from nsm.tasks.arrays import Floats, Ints
 from nsm.training.config import RunConfig
+from nsm.training.distribution import ALONE, Distribution
 from nsm.training.optimiser import Optimiser, flatten
 
 KEPT = "kept."
@@ -33,21 +35,24 @@ class Learner(ABC):
         self.machine, self.config = machine, config
         self.flat, self.gradient = flatten(machine)
         self.optimiser = Optimiser(config.optimiser, self.flat, self.gradient)
+        self.ranks: Distribution = ALONE
         self.kept: Any = None
         """The memory's state after the last batch, in tensors, if memory is persistent."""
 
     def step(self, task: Task, batch: Batch, step: int) -> float:
         """Learn from a batch; returns its loss, without l_p. Everything random follows from the seed and the step."""
         slots, noise = self._draw(task, batch, step)
+        part = self.ranks.part(batch, noise)
         self.gradient.fill_(0)
-        loss = self._gradients(task, batch, slots, noise)
+        loss = self._gradients(task, part.batch, slots, part.noise)
+        loss = self.ranks.total(self.gradient, loss, part.weight)
         eta = annealing(step, self.config.key_loss, self.config.key_loss_decay)
         # After some hundred iterations η is nothing: l_p is left out when it can't move a float any more.
         penalty = eta * self.machine.program_loss() if eta > 1e-12 else None
         if penalty is not None and penalty.requires_grad:  # without keys, in a MANN say, it is a constant 0
             penalty.backward()
         # Before the update: weights stay what they were when all was well.
-        if not np.isfinite(loss):
+        if not math.isfinite(loss):
             raise Diverged(f"the loss became {loss} at iteration {step + 1}; the first bad tensor is {self._bad()}")
         if not _finite(self.gradient):
             raise Diverged(f"a gradient is not finite at iteration {step + 1}; the first bad tensor is {self._bad()}")
@@ -155,17 +160,33 @@ class FusedLearner(Learner):
         self._states: dict[tuple[int, int | None], MachineState] = {}
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
-        state = self._initial_state(batch.mask.shape[1], slots)
+        state, counted = self._initial_state(batch.mask.shape[1], slots), int(np.count_nonzero(batch.mask))
+        ends = batch.lengths.tolist()
+        if self.config.persistent:
+            return self._persistent_gradients(task, batch, ends, state, noise)
+
+        def loss(outputs: Floats, samples: Ints | None) -> tuple[float, Floats]:
+            """A mean over counted steps: the mean over those of some sequences, times the share they have of all."""
+            if samples is None:
+                return task.loss_and_gradient(outputs, batch)
+            part = batch.part(samples)
+            mean, d_outputs = task.loss_and_gradient(outputs, part)
+            share = int(np.count_nonzero(part.mask)) / max(counted, 1)
+            return mean * share, d_outputs * np.float32(share)
+
+        return self.engine.learn(self._weights, batch.inputs, ends, state, noise, loss, self._gradient)
+
+    def _persistent_gradients(
+        self, task: Task, batch: Batch, ends: list[int], state: MachineState, noise: Noise
+    ) -> float:
+        """As `_gradients`, with the whole batch at once: its final memory is where the next one begins."""
         if self.kept is not None:
             state = state._replace(memory=nested.apply(torch.Tensor.numpy, self.kept))
-        run = self.engine.run(self._weights, batch.inputs, batch.lengths.tolist(), state, noise)
+        run = self.engine.run(self._weights, batch.inputs, ends, state, noise)
         loss, d_outputs = task.loss_and_gradient(run.outputs(), batch)
-        if self.config.persistent:
-            self.kept = nested.apply(torch.from_numpy, run.final().memory)
-        run.backward(d_outputs, None, self._gradient)
-        for name, d_start in run.start_gradient().items():
-            if name in self._starts:
-                self._starts[name].grad += torch.from_numpy(d_start)
+        self.kept = nested.apply(torch.from_numpy, run.final().memory)
+        run.back(d_outputs, None)
+        run.collect(self._gradient, start=True)
         return loss
 
     def _initial_state(self, batch: int, slots: int | None) -> MachineState:

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from nsm.tasks import Batch, Continual, Omniglot, Task
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
 from nsm.training.config import RunConfig
+from nsm.training.distribution import ALONE, Distribution
 from nsm.training.evaluation import HELD_OUT, TEST, evaluate
 from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner
 from nsm.training.run import MetricsFile, RunDirectory
@@ -62,10 +63,13 @@ Report = Callable[[Progress, dict[str, Any]], None]
 
 
 class _Stop:
-    """Whether a signal asked the run to stop: in the loop at the end of its step, at once where nothing can be lost."""
+    """Whether a signal asked the run to stop: in the loop at the end of its step, at once where nothing can be lost.
 
-    def __init__(self) -> None:
-        self.asked = self.in_loop = False
+    Of several ranks none leaves before the loop: the others would wait for it.
+    """
+
+    def __init__(self, ranks: Distribution) -> None:
+        self.asked, self.in_loop = False, ranks.size > 1
 
     def __call__(self) -> None:
         self.asked = True
@@ -80,44 +84,69 @@ def train(
     device: str = "cpu",
     report: Report | None = None,
     threads: int = 1,
+    ranks: Distribution = ALONE,
 ) -> dict[str, Any]:
-    """Train a machine, or finish a run that was begun in `directory`; returns its result."""
+    """Train a machine, or finish a run that was begun in `directory`; returns its result.
+
+    With `ranks`, all of them call this alike; the directory is rank 0's.
+    """
     pair = task_pair(config)
+    if config.world_size != ranks.size:
+        raise UserError(f"this run is for {config.world_size} processes and was started with {ranks.size}")
     run = RunDirectory(directory)
-    run.check(config)
-    finished = run.result()
+
+    def look() -> dict[str, Any] | None:
+        run.check(config)
+        return run.result()
+
+    finished = ranks.led(look)
     if finished is not None:
         return finished
-    stop = _Stop()
-    with asked_by_signal(stop):
-        learner = build(config, backend, device, threads)
-        with run.opened(config):
-            return run.result() or _train(config, pair.train, run, learner, stop, report or (lambda *_: None))
+    stop = _Stop(ranks)
+    with asked_by_signal(stop), ExitStack() as held:
+        learner = ranks.each(build, config, backend, ranks.device(device), threads)
+        learner.ranks = ranks
+
+        def hold() -> dict[str, Any] | None:
+            held.enter_context(run.opened(config))
+            return run.result()
+
+        finished = ranks.led(hold)
+        if finished is not None:
+            return finished
+        return _train(config, pair.train, run, learner, stop, report or (lambda *_: None))
 
 
 def _train(
     config: RunConfig, task: Task, run: RunDirectory, learner: Learner, stop: _Stop, report: Report
 ) -> dict[str, Any]:
-    progress = Progress()
+    progress, clock, ranks = Progress(), Clock(), learner.ranks
+
+    def finish() -> dict[str, Any]:
+        stop.in_loop = False
+        if stop.asked:
+            raise Interrupted
+        result = conclude(config, run, progress, clock, learner.machine.backend, learner.flat.device)
+        run.finish(result)
+        stop.in_loop = True  # it is done: too late to stop
+        return result
+
     try:
         learner.prepare(task)
         progress, clock = _restore(run, learner)
         report(progress, {})
-        with closing(MetricsFile(run.metrics_path, progress.metrics_position)) as metrics:
+        metrics = ranks.each(lambda: MetricsFile(run.metrics_path, progress.metrics_position) if ranks.leads else None)
+        with closing(metrics) if metrics is not None else nullcontext():
             stop.in_loop = True
             _loop(config, task, run, learner, progress, clock, metrics, stop, report)
-            stop.in_loop = False
-        if stop.asked:
-            raise Interrupted
-        result = conclude(config, run, progress, clock, learner.machine.backend)
+        return ranks.led(finish)
     except (Interrupted, UserError):
         raise
     except Exception as error:
-        with suppress(OSError):  # a disk that is full has no room for the reason either
-            run.fail(str(error), progress.step)
+        if ranks.leads:
+            with suppress(OSError):  # a disk that is full has no room for the reason either
+                run.fail(str(error), progress.step)
         raise
-    run.finish(result)
-    return result
 
 
 def task_pair(config: RunConfig) -> tasks.TaskPair:
@@ -150,7 +179,11 @@ def build(config: RunConfig, backend: str = "auto", device: str = "cpu", threads
     """The machine as the seed draws it, with a learner for the back end."""
     generator = torch.Generator().manual_seed(config.seed)
     try:
-        machine = Machine.from_config(config.machine, backend=backend, generator=generator).to(device)
+        with torch.device(
+            "cpu"
+        ):  # where the generator is, whatever torch's default: a seed is the same weights anywhere
+            machine = Machine.from_config(config.machine, backend=backend, generator=generator)
+        machine = machine.to(device)
     except (RuntimeError, AssertionError, MemoryError) as error:
         # What torch says of an unknown device, one it was built without, or a tape that fits no memory.
         why = (str(error).splitlines() or ["out of memory"])[0]
@@ -174,12 +207,14 @@ def _loop(
     learner: Learner,
     progress: Progress,
     clock: Clock,
-    metrics: MetricsFile,
+    metrics: MetricsFile | None,
     stop: _Stop,
     report: Report,
 ) -> None:
+    ranks = learner.ranks
     if _over(config, progress):
         return
+    ranks.stopping(stop.asked)
     began = time.monotonic() - clock.seconds
     for batch in _batches(task, config, progress.step):
         loss = learner.step(task, batch, progress.step)
@@ -194,22 +229,22 @@ def _loop(
         clock.seconds = time.monotonic() - began
         improved = False
         if step % config.evaluate_every == 0 or last:
-            line["held_out"] = _held_out(task, learner, config, step)
+            line["held_out"] = ranks.led(_held_out, task, learner, config, step)
             if config.follow_test:
-                line["test"] = _figures(task_pair(config).test, learner, config, TEST)
+                line["test"] = ranks.led(_figures, task_pair(config).test, learner, config, TEST)
             improved = _judge(config, task, progress, clock, line["held_out"]["loss"])
         if isinstance(task, Continual) and (last or task.phase(step) != task.phase(step - 1)):
-            progress.phases.append(_accuracies(task, learner, config))
+            progress.phases.append(ranks.led(_accuracies, task, learner, config))
             line["accuracies"] = progress.phases[-1]
-        if len(line) > 1:
+        if metrics is not None and len(line) > 1:
             metrics.write(line)
         report(progress, line if len(line) > 1 else {})
-        over = _over(config, progress)
-        if improved or over or step % config.checkpoint_every == 0 or stop.asked:
-            _save(run, learner, progress, clock, metrics, config.keep_checkpoints)
+        over, stopping = _over(config, progress), ranks.stopping(stop.asked)
+        if improved or over or step % config.checkpoint_every == 0 or stopping:
+            ranks.led(_save, run, learner, progress, clock, metrics, config.keep_checkpoints)
         if over:
             return
-        if stop.asked:
+        if stopping:
             raise Interrupted
 
 
@@ -275,10 +310,8 @@ def _save(
 
 def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
     """Take over the newest valid checkpoint, if there is one."""
-    checkpoint = checkpoints.latest(run.checkpoints)
+    checkpoint = learner.ranks.led(_newest, run)
     if checkpoint is None:
-        if run.has_clock:  # written after a checkpoint was: there was one
-            raise UserError(f"no checkpoint is left in {run.checkpoints}; move the run away to start anew")
         return Progress(), Clock()
     learner.machine.load_state_dict(checkpoint.model)
     learner.restore(checkpoint.optimiser)
@@ -290,9 +323,18 @@ def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
     return Progress(checkpoint.step, **checkpoint.state), clock
 
 
-def conclude(config: RunConfig, run: RunDirectory, progress: Progress, clock: Clock, backend: str) -> dict[str, Any]:
+def _newest(run: RunDirectory) -> Checkpoint | None:
+    checkpoint = checkpoints.latest(run.checkpoints)
+    if checkpoint is None and run.has_clock:  # written after a checkpoint was: there was one
+        raise UserError(f"no checkpoint is left in {run.checkpoints}; move the run away to start anew")
+    return checkpoint
+
+
+def conclude(
+    config: RunConfig, run: RunDirectory, progress: Progress, clock: Clock, backend: str, device: torch.device
+) -> dict[str, Any]:
     """Test the best and the last machine, and sum the run up."""
-    machine = run.machine("last", backend)
+    machine = run.machine("last", backend).to(device)
     result: dict[str, Any] = {
         "task": config.task,
         "model": model_name(config.machine),

@@ -65,7 +65,7 @@ class Optimiser:
 
     def state(self) -> dict[str, Tensor]:
         """What must be saved to go on later."""
-        return {"square": self.square, "velocity": self.velocity, "updates": torch.tensor([self.updates])}
+        return {"square": self.square, "velocity": self.velocity, "updates": torch.tensor([self.updates], device="cpu")}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take over a saved state."""

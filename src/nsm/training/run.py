@@ -103,6 +103,8 @@ class RunDirectory:
     def config(self) -> RunConfig:
         """The configuration the run was started with."""
         data = self._document().get("config")
+        if isinstance(data, dict):
+            data.setdefault("world_size", 1)  # runs begun before there could be more had no such field
         try:
             return from_json(RunConfig, data)
         except UserError as error:
@@ -176,7 +178,8 @@ class RunDirectory:
 
     def machine(self, which: str = "best", backend: str = "auto") -> Machine:
         """The trained machine: "best" (lowest held-out loss) or "last"."""
-        machine = Machine.from_config(self.config().machine, backend=backend)
+        with torch.device("cpu"):  # where checkpoints are read to, whatever torch's default
+            machine = Machine.from_config(self.config().machine, backend=backend)
         machine.load_state_dict(self.checkpoint(which).model)
         return machine
 
@@ -223,13 +226,20 @@ class MetricsFile:
         self._file.close()
 
 
-def _made_with() -> dict[str, Any]:
+def versions() -> dict[str, str]:
+    """What decides the bytes of a run, besides its configuration."""
     return {
         "nsm": nsm.__version__,
-        "commit": commit(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "numba": numba.__version__,
+    }
+
+
+def _made_with() -> dict[str, Any]:
+    return {
+        **versions(),
+        "commit": commit(),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }

@@ -1,0 +1,223 @@
+"""Runs on a Ray cluster, whose nodes need not share a file system.
+
+On a node an actor trains one run at a time in a directory of its own, in a process of its own as the local engine does.
+It gets what is there of the run, and every second hands out what has changed since: the run's directory on the driver
+is at most that far behind. When a node dies, another one goes on from the last checkpoint that came through.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import tempfile
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nsm.checks import UserError
+from nsm.experiments.engines import mirror
+from nsm.experiments.engines.engine import Engine, Job, Outcome
+from nsm.experiments.engines.local import Local
+from nsm.experiments.engines.mirror import Changes, Watch
+from nsm.training.run import RunDirectory, versions
+
+ATTEMPTS = 3
+"""How often a run is begun before its nodes' deaths count as its own fault."""
+LOOK = 1.0
+"""Seconds an actor waits for its run to end before it says what is new."""
+
+
+class Node:
+    """The actor: one run at a time, in a scratch directory."""
+
+    def __init__(self, backend: str) -> None:
+        self._engine = Local(1, backend)
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    def begin(self, job: Job, changes: Changes, expected: dict[str, str]) -> str:
+        """Begin a run with what is there of it; returns where that is."""
+        place = f"process {os.getpid()} on {socket.gethostname()}"
+        differing = [f"{name} {version}" for name, version in versions().items() if expected[name] != version]
+        if differing:
+            raise UserError(f"{place} has {', '.join(differing)}, not the versions of the machine that asks")
+        self._scratch = tempfile.TemporaryDirectory(prefix="nsm-run-", ignore_cleanup_errors=True)
+        directory = Path(self._scratch.name)
+        mirror.apply(directory, changes)
+        self._watch = Watch(directory)
+        self._watch.changes()
+        self._engine.begin(job._replace(directory=directory))
+        return place
+
+    def look(self) -> tuple[Outcome | None, Changes]:
+        """How the run ended, if it has, and what is new of it."""
+        ended = list(self._engine.ended(LOOK).values())
+        changes = self._watch.changes()
+        if ended and self._scratch is not None:
+            self._scratch.cleanup()
+        return (ended[0] if ended else None), changes
+
+    def stop(self) -> None:
+        self._engine.stop()
+
+
+@dataclass(eq=False)
+class _Flight:
+    """A run on its way: the actor that has it, and what it was asked last."""
+
+    job: Job
+    held: ExitStack
+    attempts: int = 0
+    actor: Any = None
+    answer: Any = None
+    place: str | None = None
+    """Where it is trained, None until an actor has begun."""
+    told_to_stop: bool = False
+
+
+class RayCluster(Engine):
+    """A cluster that is there, by its address, or one of this machine's processes that ends with the campaign."""
+
+    def __init__(self, capacity: int, backend: str = "auto", address: str | None = None) -> None:
+        super().__init__(capacity)
+        self._ray = _connected(capacity, address)
+        self._actor = self._ray.remote(num_cpus=1)(Node)
+        self._backend, self._stopped = backend, False
+        self._idle: list[Any] = []
+        self._flights: list[_Flight] = []
+        self._refused: dict[Job, Outcome] = {}
+
+    def begin(self, job: Job) -> None:
+        held = ExitStack()
+        try:
+            held.enter_context(RunDirectory(job.directory).opened(job.config))
+        except UserError as error:
+            self._refused[job] = Outcome("failed", str(error))
+            return
+        flight = _Flight(job, held)
+        self._flights.append(flight)
+        self._begin(flight)
+
+    def _begin(self, flight: _Flight) -> None:
+        flight.attempts += 1
+        flight.place, flight.told_to_stop = None, False
+        flight.actor = self._idle.pop() if self._idle else self._actor.remote(self._backend)
+        flight.answer = flight.actor.begin.remote(flight.job, Watch(flight.job.directory).changes(), versions())
+
+    def ended(self, seconds: float) -> dict[Job, Outcome]:
+        found, self._refused = self._refused, {}
+        if self._stopped:
+            self._pass_on()
+        answers = [flight.answer for flight in self._flights]
+        if not answers:
+            return found
+        self._ray.wait(answers, num_returns=1, timeout=0 if found else seconds)
+        ready, _ = self._ray.wait(answers, num_returns=len(answers), timeout=0)
+        for flight in [flight for flight in self._flights if flight.answer in ready]:
+            outcome = self._heard(flight)
+            if outcome is not None:
+                self._flights.remove(flight)
+                flight.held.close()
+                found[flight.job] = outcome
+        return found
+
+    def _heard(self, flight: _Flight) -> Outcome | None:
+        """Take an actor's answer; how the run ended, if it has."""
+        exceptions = self._ray.exceptions
+        try:
+            answer = self._ray.get(flight.answer)
+        except exceptions.RayTaskError as error:
+            self._end(flight.actor)
+            return self._failed(flight, str(error.cause))
+        except exceptions.RayError as error:
+            return self._died(flight, error)
+        if flight.place is None:
+            flight.place = answer
+            flight.answer = flight.actor.look.remote()
+            return None
+        outcome: Outcome | None
+        outcome, changes = answer
+        try:
+            mirror.apply(flight.job.directory, changes)
+        except OSError as error:
+            self._end(flight.actor)
+            return self._failed(flight, str(error))
+        if outcome is None:
+            flight.answer = flight.actor.look.remote()
+        else:
+            self._idle.append(flight.actor)
+        return outcome
+
+    def _died(self, flight: _Flight, error: Exception) -> Outcome | None:
+        """Begin again elsewhere, from what came through; the actor is gone or out of reach."""
+        self._end(flight.actor)
+        if self._stopped:
+            return Outcome("interrupted")
+        if flight.attempts < ATTEMPTS:
+            self._begin(flight)
+            return None
+        where = flight.place or "not yet begun"
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return self._failed(flight, f"its worker died {flight.attempts} times, the last time {where}: {why}")
+
+    def _failed(self, flight: _Flight, reason: str) -> Outcome:
+        with suppress(OSError):
+            RunDirectory(flight.job.directory).fail(reason, None)
+        return Outcome("failed", reason)
+
+    def stop(self) -> None:
+        self._stopped = True  # passed on by `ended`: a signal may come in the middle of anything
+
+    def _pass_on(self) -> None:
+        """Tell every actor once; one that has not begun yet, because the cluster is busy, need not begin any more."""
+        for flight in [flight for flight in self._flights if not flight.told_to_stop]:
+            flight.told_to_stop = True
+            if flight.place is not None:
+                flight.actor.stop.remote()
+            else:
+                self._end(flight.actor)
+
+    def _end(self, actor: Any) -> None:
+        with suppress(Exception):  # gone already
+            self._ray.kill(actor)
+
+    def close(self) -> None:
+        for flight in self._flights:
+            flight.held.close()
+        for actor in [*self._idle, *(flight.actor for flight in self._flights)]:
+            self._end(actor)
+        self._ray.shutdown()
+
+
+def _connected(capacity: int, address: str | None) -> Any:
+    """Ray's module, connected; nothing of it goes to anybody else, and little of it to the terminal."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    try:
+        import ray
+    except ImportError:
+        raise UserError('Ray is not installed: pip install "nsm[ray]"') from None
+
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        options |= {"num_cpus": capacity, "include_dashboard": False, "object_store_memory": 100 << 20}
+    elif address != "auto":
+        _reach(address)
+    try:
+        ray.init(address or "local", **options)
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"no Ray cluster at address {address!r}: {why}") from None
+    return ray
+
+
+def _reach(address: str) -> None:
+    """Raise a UserError if nobody listens at an address: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise UserError(f"address must be host:port or auto, was {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"no Ray cluster at address {address!r}: {why}") from None

@@ -1,0 +1,64 @@
+"""What a campaign asks of an engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from nsm.experiments.paper import Cell
+from nsm.training.config import RunConfig
+
+
+class Job(NamedTuple):
+    """A cell with a seed, and where its run lies."""
+
+    cell: Cell
+    seed: int
+    directory: Path
+
+    @property
+    def config(self) -> RunConfig:
+        return replace(self.cell.config, seed=self.seed)
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell.name} seed {self.seed}"
+
+
+class Outcome(NamedTuple):
+    """How a run ended: done, failed or interrupted, and why."""
+
+    status: str
+    reason: str = ""
+
+
+class Engine(ABC):
+    """Trains runs, a few at a time; their directories are on this machine and up to date, wherever they are trained."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        """How many runs at a time."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def begin(self, job: Job) -> None:
+        """Begin a run, or go on with it; not more than `capacity` are under way."""
+
+    @abstractmethod
+    def ended(self, seconds: float) -> dict[Job, Outcome]:
+        """Wait for up to this long for runs to end; those that have, each told once."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask all runs under way, and those begun from now on, to save and stop. Called by a signal at any moment."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything at once."""

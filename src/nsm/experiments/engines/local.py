@@ -1,0 +1,126 @@
+"""Runs on this machine: a few processes, one thread each."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from contextlib import suppress
+from multiprocessing import connection, resource_tracker
+from multiprocessing.connection import Connection
+
+from nsm.checks import UserError
+from nsm.experiments.engines.engine import Engine, Job, Outcome
+from nsm.pretrained import from_json, to_json
+from nsm.training.config import RunConfig
+from nsm.training.run import RunDirectory
+
+
+class Local(Engine):
+    """Spawned processes, each of which trains one run after another."""
+
+    def __init__(self, capacity: int, backend: str = "auto") -> None:
+        super().__init__(capacity)
+        self._backend, self._stopped = backend, False
+        self._idle: list[_Worker] = []
+        self._busy: dict[_Worker, Job] = {}
+
+    def begin(self, job: Job) -> None:
+        self._idle = [worker for worker in self._idle if worker.process.is_alive()]
+        worker = self._idle.pop() if self._idle else _Worker()
+        self._busy[worker] = job
+        worker.begin(job, self._backend)
+        if self._stopped:  # asked while it was being started
+            worker.process.terminate()
+
+    def ended(self, seconds: float) -> dict[Job, Outcome]:
+        ready = connection.wait([worker.pipe for worker in self._busy], timeout=seconds)
+        found = {}
+        for worker in [worker for worker in self._busy if worker.pipe in ready]:
+            job = self._busy.pop(worker)
+            found[job] = worker.outcome(self._stopped)
+            if worker.process.is_alive():
+                self._idle.append(worker)
+        return found
+
+    def stop(self) -> None:
+        self._stopped = True
+        for worker in self._busy:
+            worker.process.terminate()
+
+    def close(self) -> None:
+        for worker in [*self._idle, *self._busy]:
+            worker.process.kill()
+
+
+class _Worker:
+    """A spawned process that trains one run after another."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
+        # Ctrl-C goes to every process of the terminal. Here it is for the campaign alone, which passes it on once: a
+        # blocked signal stays blocked in a child. (The tracker, which the first start brings along, unblocks it.)
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    def begin(self, job: Job, backend: str) -> None:
+        with suppress(OSError):  # a process that is dead already is noticed by its end of the pipe
+            self.pipe.send((json.dumps(to_json(job.config)), str(job.directory), backend))
+        self.directory = job.directory
+
+    def outcome(self, stopped: bool) -> Outcome:
+        """How the job ended; a process that died takes no other run with it."""
+        try:
+            return Outcome(*self.pipe.recv())
+        except (EOFError, OSError):
+            self.process.join()
+        if stopped:
+            return Outcome("interrupted")
+        reason = f"its process died with exit code {self.process.exitcode}"
+        with suppress(OSError):
+            RunDirectory(self.directory).fail(reason, None)
+        return Outcome("failed", reason)
+
+
+def _work(pipe: Connection) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    with suppress(EOFError, OSError):
+        while True:
+            pipe.send(_train(*pipe.recv()))
+
+
+def _follow_parent() -> None:
+    """A campaign that is killed takes its runs along: they save and stop."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _train(config: str, directory: str, backend: str) -> Outcome:
+    from nsm.training.learner import Diverged
+    from nsm.training.loop import train
+    from nsm.training.signals import Interrupted
+
+    try:
+        train(from_json(RunConfig, json.loads(config)), directory, backend)
+    except Interrupted:
+        return Outcome("interrupted")
+    except (Diverged, UserError, OSError) as error:
+        return Outcome("failed", str(error))
+    except Exception as error:  # a bug in one run is no reason to stop the others
+        return Outcome("failed", f"{type(error).__name__}: {error}")
+    return Outcome("done")

@@ -1,0 +1,76 @@
+"""A run's directory in two places: what changed in one is sent to the other, which is a whole run at every moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from nsm.files import remove_atomically, write_atomically, write_directory_atomically
+from nsm.training import checkpoints
+
+METRICS = "metrics.jsonl"
+REST = ("config.json", "clock.json", "failure.json", "result.json")
+"""In the order in which they are written: a result comes after everything it is the result of."""
+
+
+class Changes(NamedTuple):
+    """What is new in a run's directory, and which checkpoints there are by now."""
+
+    files: dict[str, bytes]
+    checkpoints: dict[int, dict[str, bytes]]
+    steps: list[int]
+
+
+class Watch:
+    """Finds what changed in a run's directory since the last look, while another process may be writing to it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._seen: dict[Path, tuple[int, int, int]] = {}
+
+    def changes(self) -> Changes:
+        """Read in the opposite order of writing: with what is found, all it rests on is found."""
+        files = {}
+        for name in reversed(REST):
+            if (content := self._new(self._directory / name)) is not None:
+                files[name] = content
+        saved, new, steps = self._directory / "checkpoints", {}, []
+        for step in checkpoints.steps(saved):
+            path = checkpoints.path(saved, step)
+            try:
+                if self._new(path / checkpoints.MANIFEST) is not None:
+                    new[step] = {file.name: file.read_bytes() for file in path.iterdir()}
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            steps.append(step)
+        if (content := self._new(self._directory / METRICS)) is not None:
+            files[METRICS] = content
+        return Changes(files, new, steps)
+
+    def _new(self, path: Path) -> bytes | None:
+        """What is in a file, None if it is not there or is the one that was there the last time."""
+        try:
+            with path.open("rb") as file:
+                status = path.stat()
+                stamp = status.st_ino, status.st_size, status.st_mtime_ns
+                if self._seen.get(path) == stamp:
+                    return None
+                self._seen[path] = stamp
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+
+def apply(directory: Path, changes: Changes) -> None:
+    """Make the same changes here: metrics before the checkpoints that count their lines, what is outdated last."""
+    directory.mkdir(parents=True, exist_ok=True)
+    saved = directory / "checkpoints"
+    if METRICS in changes.files:
+        write_atomically(directory / METRICS, changes.files[METRICS])
+    for step, contents in changes.checkpoints.items():
+        write_directory_atomically(checkpoints.path(saved, step), contents)
+    for name in REST:
+        if name in changes.files:
+            write_atomically(directory / name, changes.files[name])
+    for step in set(checkpoints.steps(saved)) - set(changes.steps):
+        remove_atomically(checkpoints.path(saved, step))

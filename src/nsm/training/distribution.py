@@ -1,0 +1,203 @@
+"""One run on several processes: each learns from its part of every batch, and all make the same update.
+
+torchrun starts the processes and numbers them; the number is called a rank. Every rank draws the whole batch, its noise
+and the size of its tape, which follow from the seed and the step, and takes its own sequences of it. The gradients of
+all parts are added up in one message a step. Rank 0 alone looks at held-out sequences and writes files.
+
+The loop asks an `Alone` or a `Ranks` and need not know which. An `Alone` costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nsm.checks import UserError
+from nsm.machine import Noise
+from nsm.tasks import Batch
+
+T = TypeVar("T")
+TIMEOUT = timedelta(minutes=30)
+"""How long a rank waits for the others. One that dies is noticed at once; this is for one that hangs, and has to be
+longer than rank 0 takes to evaluate."""
+
+
+class RankLost(Exception):
+    """Another rank has died or does not answer."""
+
+
+class Part(NamedTuple):
+    """What a rank has of a batch, and which share of the batch's counted steps that is."""
+
+    batch: Batch
+    noise: Noise
+    weight: float
+
+
+class Alone:
+    """The only process of a run: nothing to divide, nobody to wait for."""
+
+    rank, size = 0, 1
+    leads = True
+
+    def device(self, name: str) -> str:
+        return name
+
+    def part(self, batch: Batch, noise: Noise) -> Part:
+        return Part(batch, noise, 1.0)
+
+    def total(self, gradient: Tensor, loss: float, weight: float) -> float:
+        return loss
+
+    def stopping(self, asked: bool) -> bool:
+        return asked
+
+    def led(self, work: Callable[..., T], *arguments: Any) -> T:
+        return work(*arguments)
+
+    def each(self, work: Callable[..., T], *arguments: Any) -> T:
+        return work(*arguments)
+
+
+ALONE = Alone()
+
+
+class Ranks:
+    """This process among the others."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.leads = rank == 0
+        self._asked = self._agreed = False
+
+    def device(self, name: str) -> str:
+        """The device of this rank: "cuda" is a GPU of its own."""
+        return f"cuda:{os.environ.get('LOCAL_RANK', self.rank)}" if name == "cuda" else name
+
+    def part(self, batch: Batch, noise: Noise) -> Part:
+        """This rank's sequences of a batch: as many as the other ranks have, or one more."""
+        sequences = batch.lengths.size
+        mine = slice(self.rank * sequences // self.size, (self.rank + 1) * sequences // self.size)
+        longest = int(batch.lengths[mine].max())
+
+        def own(array: Any) -> Any:
+            """Of (T, B, …) or (B,)."""
+            view = torch.from_numpy(array[mine] if array.ndim == 1 else array[:longest, mine])
+            # A copy by torch begins at a multiple of 64 bytes, as batches do: arithmetic may depend on that.
+            return view.clone(memory_format=torch.contiguous_format).numpy()
+
+        part = Batch(*(own(array) for array in batch))
+        drawn = Noise(*(None if array is None else own(array) for array in noise))
+        # A loss is a mean over counted steps, and sequences differ in how many they have.
+        weight = int(np.count_nonzero(part.mask)) / max(1, int(np.count_nonzero(batch.mask)))
+        return Part(part, drawn, weight)
+
+    def total(self, gradient: Tensor, loss: float, weight: float) -> float:
+        """Replace the gradient of a part's loss by that of the whole batch's loss, which is returned.
+
+        One message: the gradient, the loss, and whether this rank was asked to stop. A number that is not finite on one
+        rank is not finite on any afterwards, so all of them find that the run diverged.
+        """
+        from torch import distributed
+
+        message = torch.cat((gradient * weight, gradient.new_tensor([loss * weight, float(self._asked)])))
+        _answered(distributed.all_reduce, message)
+        gradient.copy_(message[:-2])
+        mean, asked = message[-2:].tolist()
+        self._agreed = asked > 0
+        return float(mean)
+
+    def stopping(self, asked: bool) -> bool:
+        """Whether a rank was asked to stop, the same on all: what is asked now goes out with the next gradient."""
+        self._asked = asked
+        return self._agreed
+
+    def led(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Rank 0 does it; all ranks return what it returned, or raise what it raised."""
+        from torch import distributed
+
+        value, error = _attempt(work, *arguments) if self.leads else (None, None)
+        told: list[Any] = [value, _portable(error)]
+        _answered(distributed.broadcast_object_list, told, 0, device=torch.device("cpu"))
+        value, heard = told
+        if heard is not None:
+            raise error or heard
+        return value  # type: ignore[no-any-return]
+
+    def each(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Every rank does it and returns its own; if it fails on one, all raise what the first of them raised."""
+        from torch import distributed
+
+        value, error = _attempt(work, *arguments)
+        errors: list[Exception | None] = [None] * self.size
+        _answered(distributed.all_gather_object, errors, _portable(error))
+        for rank, heard in enumerate(errors):
+            if heard is not None:
+                raise error if error is not None and rank == self.rank else heard
+        return value  # type: ignore[no-any-return]
+
+
+Distribution = Alone | Ranks
+
+
+def _attempt(work: Callable[..., Any], *arguments: Any) -> tuple[Any, Exception | None]:
+    try:
+        return work(*arguments), None
+    except Exception as error:  # raised again, on every rank
+        return None, error
+
+
+def _portable(error: Exception | None) -> Exception | None:
+    """The error as other processes can have it: not every one survives being sent."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        return RankLost(f"another rank failed: {type(error).__name__}: {error}")
+
+
+def _answered(collective: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    """What only all ranks together can do."""
+    try:
+        collective(*arguments, **options)
+    except RuntimeError as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RankLost(f"another rank died or did not answer for {TIMEOUT}: {why}") from None
+
+
+def place() -> tuple[int, int]:
+    """The rank of this process and the number of ranks, as torchrun tells them in the environment."""
+    try:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return 0, 1
+    return (rank, size) if size > 1 else (0, 1)
+
+
+@contextmanager
+def joined(device: str) -> Iterator[Distribution]:
+    """The ranks that torchrun started, or nobody if this process was started in any other way."""
+    if place() == (0, 1):
+        yield ALONE
+        return
+    from torch import distributed
+
+    # What is told from rank to rank goes by gloo, wherever the gradients lie.
+    backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+    try:
+        distributed.init_process_group(backend, timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"the processes of this run could not find each other: {why}") from None
+    try:
+        yield Ranks(distributed.get_rank(), distributed.get_world_size())
+    finally:
+        distributed.destroy_process_group()
