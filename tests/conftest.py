@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from data import glyphs
+from data import glyphs, small_babi
 from nsm import DNC, LRUA, MANN, NTM, NUTM, Controller, Interface
 
 torch.set_num_threads(1)
@@ -27,6 +27,7 @@ def made_up_data(tmp_path_factory):
     """The data directory of every test: a small set in the layout of the real one."""
     root = tmp_path_factory.mktemp("data")
     glyphs.write(root)
+    small_babi.write(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NSM_DATA", str(root))
         yield root
@@ -37,6 +38,15 @@ def real_omniglot(monkeypatch):
     """The data directory with the real set; tests that need it are skipped where it is not."""
     if not (REAL_DATA / "omniglot" / "images_background.zip").exists():
         pytest.skip("Omniglot is not here: NSM_DATA names no directory with it")
+    monkeypatch.setenv("NSM_DATA", str(REAL_DATA))
+    return REAL_DATA
+
+
+@pytest.fixture
+def real_babi(monkeypatch):
+    """The same for bAbI."""
+    if not (REAL_DATA / "babi" / "tasks_1-20_v1-2.tar.gz").exists():
+        pytest.skip("bAbI is not here: NSM_DATA names no directory with it")
     monkeypatch.setenv("NSM_DATA", str(REAL_DATA))
     return REAL_DATA
 

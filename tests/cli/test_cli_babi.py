@@ -1,7 +1,6 @@
 """bAbI by command, on a small archive: train, eval, reproduce, and questions to what was trained."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import time
 import pytest
 
 from cli.conftest import call
-from data.small_babi import archive, contents
 from nsm.data import babi, source
 from nsm.experiments.paper import PUBLISHED_BABI_MEAN, PUBLISHED_BABI_TASKS, cells
 from nsm.experiments.recipes import recipe
@@ -22,24 +20,10 @@ NOTE = "the training file of task 1 is not the released one"
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    root = tmp_path_factory.mktemp("data")
-    archive(contents(), root / babi.NAME / babi.ARCHIVE)
-    return root
-
-
-@pytest.fixture(autouse=True)
-def small(data, monkeypatch, tmp_path_factory):
-    """A data directory with twenty stories a task."""
-    monkeypatch.setenv(source.VARIABLE, str(data))
-
-
-@pytest.fixture(scope="session")
-def trained(data, tmp_path_factory):
+def trained(made_up_data, tmp_path_factory):
     """A finished run of a tiny machine on tasks 1 and 19. Not to be changed."""
     directory = tmp_path_factory.mktemp("trained") / "run"
-    said = call("train", "babi", "--tasks", "1,19", *TINY, *SHORT, "--data-dir", data, "--out", directory)
-    os.environ.pop(source.VARIABLE)  # which the command has set for itself
+    said = call("train", "babi", "--tasks", "1,19", *TINY, *SHORT, "--out", directory)
     assert said.code == 0, said.err
     return directory, said
 
@@ -141,7 +125,7 @@ def test_mistakes_of_asking(nsm, trained, story, tmp_path):
         (["babi", "--model", "ntm"], "model must be one of 'dnc', 'nutm', was 'ntm'"),
         (["babi", "--model", "dnc", "--programs", "2"], "--programs needs --model nutm"),
         (["babi", "--programs", "3"], "programs must be one of '1', '2', '4', was '3'"),
-        (["babi", "--shift-range", "2"], "--shift-range does not apply to babi: its memory is of the kind DNC"),
+        (["babi", "--shift-range", "2"], "--shift-range does not apply to babi, whose memory is a DNC"),
     ],
 )
 def test_mistakes_of_training(nsm, arguments, sentence):
@@ -208,14 +192,13 @@ def test_reproduce_prints_the_twenty_tasks_beside_the_papers(nsm, tmp_path):
     assert NOTE in row["notes"]
 
 
-def test_a_run_that_is_stopped_goes_on_and_ends_the_same(nsm, tmp_path, data):
+def test_a_run_that_is_stopped_goes_on_and_ends_the_same(nsm, tmp_path):
     """The position in an epoch is nothing but the step."""
     long = ["--iterations", "60", "--evaluate-every", "20", "--log-every", "10", "--checkpoint-every", "7"]
     command = ["train", "babi", "--tasks", "1,8", *TINY, *long, "--batch-size", "8", "--out"]
     assert nsm(*command, tmp_path / "whole").code == 0
     process = subprocess.Popen(
         [sys.executable, "-m", "nsm", *command, str(tmp_path / "pieces")],
-        env={**os.environ, source.VARIABLE: str(data)},
         stderr=subprocess.DEVNULL,
     )
     until = time.monotonic() + 120

@@ -43,6 +43,7 @@ EXPECTED = {
         for classes in (5, 10)
         for model in ("mann", "nutm")
     ],
+    "babi": ["babi/dnc", "babi/nutm-2", "babi/nutm-4"],
 }
 
 
@@ -57,7 +58,7 @@ def test_every_cell_is_a_run_of_its_task(experiment, preset):
     for cell in found:
         task_pair(cell.config)
         assert cell.config.preset == preset
-        assert (cell.config.machine.programs is None) == cell.model.startswith(("ntm", "mann"))
+        assert (cell.config.machine.programs is None) == cell.model.startswith(("ntm", "mann", "dnc"))
 
 
 def test_the_variants_of_the_ablation():

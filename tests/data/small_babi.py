@@ -59,6 +59,11 @@ def archive(files: dict[str, bytes], path: Path) -> Path:
     return path
 
 
+def write(root: Path) -> None:
+    """A data directory with the archive, twenty training stories a task."""
+    archive(contents(), root / babi.NAME / babi.ARCHIVE)
+
+
 def unpacked(files: dict[str, bytes], directory: Path) -> Path:
     """Write the files as the archive unpacks."""
     for name, content in files.items():

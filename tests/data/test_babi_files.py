@@ -10,14 +10,10 @@ import pytest
 
 from data.small_babi import archive, contents, unpacked
 from nsm.checks import UserError
-from nsm.data import babi, source
+from nsm.data import babi
 from nsm.data.babi import blob_hash, build, check, load, released
 
 FIRST = "en-10k/qa1_single-supporting-fact_train.txt"
-REAL = source.root()
-needs_data = pytest.mark.skipif(
-    not (REAL / babi.NAME / babi.ARCHIVE).exists(), reason=f"bAbI is not in the data directory (see {source.VARIABLE})"
-)
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +177,8 @@ def test_what_the_authors_leave_out_is_counted(files):
 # --- the real files ---------------------------------------------------------------------------------------------------
 
 
-@needs_data
-def test_the_released_files_have_the_known_numbers():
-    corpus = load(REAL)
+def test_the_released_files_have_the_known_numbers(real_babi):
+    corpus = load(real_babi)
     assert [int((corpus.train.task == task).sum()) for task in babi.TASKS] == list(babi.TRAINING_STORIES)
     assert (len(corpus.train), len(corpus.test)) == (62_661, 6_267)
     assert (corpus.train.questions, corpus.test.questions) == (200_000, 20_000)
@@ -191,28 +186,25 @@ def test_the_released_files_have_the_known_numbers():
     assert int(corpus.test.lengths.max()) == 1_393
 
 
-@needs_data
-def test_every_file_but_those_that_differ_is_the_released_one():
-    content = babi.locate(REAL).read()
+def test_every_file_but_those_that_differ_is_the_released_one(real_babi):
+    content = babi.locate(real_babi).read()
     different = {name for name in released() if blob_hash(content[name]) != released()[name]}
     assert different <= {"en-10k/qa3_three-supporting-facts_train.txt"}
-    assert bool(different) == bool(load(REAL).notes[3])
+    assert bool(different) == bool(load(real_babi).notes[3])
 
 
-@needs_data
-def test_the_authors_score_fewer_questions():
-    corpus = load(REAL, "authors")
+def test_the_authors_score_fewer_questions(real_babi):
+    corpus = load(real_babi, "authors")
     questions = {task: corpus.test.select(corpus.test.task == task).questions for task in babi.TASKS}
     assert {task: count for task, count in questions.items() if count != 1_000} == {15: 810, 17: 890, 18: 802}
     assert corpus.train.lengths.max() <= 800
     assert any("stories of more than 800 words left out" in note for note in corpus.notes[3])
 
 
-@needs_data
-def test_the_kept_stories_are_there_within_a_second():
+def test_the_kept_stories_are_there_within_a_second(real_babi):
     load.cache_clear()
-    load(REAL)
+    load(real_babi)
     load.cache_clear()
     began = time.process_time()
-    load(REAL)
+    load(real_babi)
     assert time.process_time() - began < 1

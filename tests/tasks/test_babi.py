@@ -18,23 +18,6 @@ from nsm.tasks.classification import Share
 from nsm.training.evaluation import HELD_OUT
 
 TRAIN = 0
-REAL = source.root()
-needs_data = pytest.mark.skipif(
-    not (REAL / files.NAME / files.ARCHIVE).exists(), reason=f"bAbI is not in the data directory ({source.VARIABLE})"
-)
-
-
-@pytest.fixture(autouse=True)
-def small(tmp_path, monkeypatch):
-    """A data directory with twenty stories a task."""
-    monkeypatch.setenv("NSM_CACHE", str(tmp_path / "cache"))
-    archive(contents(), tmp_path / files.NAME / files.ARCHIVE)
-    monkeypatch.setenv(source.VARIABLE, str(tmp_path))
-
-
-@pytest.fixture
-def real(monkeypatch):
-    monkeypatch.setenv(source.VARIABLE, str(REAL))
 
 
 def words(hot):
@@ -237,8 +220,7 @@ def test_notes_are_those_of_the_tasks_that_are_used():
     )
 
 
-@needs_data
-@pytest.mark.usefixtures("real")
+@pytest.mark.usefixtures("real_babi")
 def test_the_real_stories_are_hardly_padded():
     task = Babi()
     assert len(task.stories("train")) + len(task.stories("validation")) == 62_661

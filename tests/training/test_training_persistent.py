@@ -112,7 +112,7 @@ def test_wiped_memory_is_not_kept(backend):
 
 
 def test_evaluation_fills_memory_before_it_counts(monkeypatch):
-    monkeypatch.setattr(evaluation, "BATCH", 4)
+    monkeypatch.setattr("nsm.tasks.task.EXAMINED", 4)
     monkeypatch.setattr(evaluation, "FILLING", 2)
     machine = build(small(size=16), "reference").machine.eval()
     found = evaluate(machine, TASK.test, 10, seed=3, persistent=True)

@@ -190,8 +190,9 @@ class Train:
         memory = self._given({name: name for name in MEMORY_OPTIONS})
         for name in memory.keys() - {f.name for f in fields(machine.memory)}:  # type: ignore[arg-type]
             kind = type(machine.memory).__name__
+            article = "a" if kind == "DNC" else "an"
             raise UserError(
-                f"--{name.replace('_', '-')} does not apply to {self.task}: its memory is of the kind {kind}"
+                f"--{name.replace('_', '-')} does not apply to {self.task}, whose memory is {article} {kind}"
             )
         if self.heads is not None:
             both = {"read_heads": self.heads, "write_heads": self.heads}

@@ -128,12 +128,13 @@ class Babi(Classification):
             ]
         return [self._batch(stories, indices, input_size, output_size) for indices in chosen]
 
-    def examination(self, seed: int, stream: int, sequences: int) -> Iterator[Batch]:
+    def examination(self, seed: int, stream: int, sequences: int, filling: int = 0) -> Iterator[Batch]:
         """All stories of the part if so many are asked for, else a fixed sample with its share of every task."""
         stories = self.stories(self.parts[-1])
         order = np.argsort(_low_discrepancy(stories.task), kind="stable")[:sequences]
         order = order[np.argsort(stories.lengths[order], kind="stable")]
-        for start in range(0, len(order), EXAMINED):
+        starts = list(range(0, len(order), EXAMINED))
+        for start in starts[:1] * filling + starts:
             yield self._batch(stories, order[start : start + EXAMINED], self.input_size, self.output_size)
 
     def _batch(self, stories: EncodedStories, chosen: Ints, input_size: int, output_size: int) -> Batch:

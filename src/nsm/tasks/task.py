@@ -68,10 +68,14 @@ class Task(ABC):
         """The batches of consecutive steps: the same bytes as `batch` gives, for a fraction of the time."""
         return self.lay_out(Draws(seed, stream, first_step, steps, batch_size), self.input_size, self.output_size)
 
-    def examination(self, seed: int, stream: int, sequences: int) -> Iterator[Batch]:
-        """The batches that a machine is judged by: `sequences` sequences, or all there are if those are fewer."""
-        for step, start in enumerate(range(0, sequences, EXAMINED)):
-            yield self.batch(seed, stream, step, min(EXAMINED, sequences - start))
+    def examination(self, seed: int, stream: int, sequences: int, filling: int = 0) -> Iterator[Batch]:
+        """The batches that a machine is judged by: `sequences` sequences, or all there are if those are fewer.
+
+        Before them come `filling` batches by which it is not judged.
+        """
+        sizes = [min(EXAMINED, sequences - start) for start in range(0, sequences, EXAMINED)]
+        for step, size in enumerate(sizes[:1] * filling + sizes):
+            yield self.batch(seed, stream, step, size)
 
     @property
     def notes(self) -> tuple[str, ...]:

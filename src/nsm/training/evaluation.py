@@ -9,7 +9,6 @@ import torch
 from nsm import nested
 from nsm.machine import Machine
 from nsm.tasks import Sums, Task
-from nsm.tasks.task import EXAMINED
 
 HELD_OUT, TEST = 1, 2
 """Streams of the generators: training draws from stream 0."""
@@ -37,7 +36,7 @@ def evaluate(
     filling = FILLING if persistent else 0
     kept: Any = None
     try:
-        for number, batch in enumerate(task.examination(seed, stream, sequences + filling * EXAMINED)):
+        for number, batch in enumerate(task.examination(seed, stream, sequences, filling)):
             size = batch.mask.shape[1]
             state = machine.initial_state(size, slots)
             if kept is not None:
