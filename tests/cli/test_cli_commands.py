@@ -232,7 +232,8 @@ def test_eval_as_json(trained, nsm):
     assert said.code == 0, said.err
     row = json.loads(said.out)
     assert {"bit_errors", "l1_errors", "perfect", "sequences", "settings"} <= set(row)
-    assert row["settings"] == {"task": "copy", "which": "best", "seed": 0, "slots": 32, "ranges": {"length": [3, 7]}}
+    fixed = {"task": "copy", "which": "best", "seed": 0, "slots": 32, "persistent": False}
+    assert row["settings"] == {**fixed, "ranges": {"length": [3, 7]}}
     assert row["sequences"] == 20
     assert 0 <= row["bit_errors"] <= 8 * 7
     assert 0 <= row["perfect"] <= 1
