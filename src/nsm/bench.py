@@ -182,7 +182,7 @@ def measure(shape: Shape, threads: int, seconds: float = 2.0) -> dict[str, Any]:
         "gemm_gflops": gemm,
         "share": gflops / gemm,
         "worst_gradient_error": error,
-        "peak_mib": sum(buffers.bytes for buffers in fast.engine._free) / 2**20,
+        "peak_mib": sum(held.thing.bytes for held in fast.engine.buffers.free) / 2**20,
     }
 
 

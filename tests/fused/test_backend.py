@@ -89,7 +89,7 @@ def test_evaluation_keeps_nothing_for_a_way_back():
     with torch.no_grad():
         out, _ = machine(torch.randn(5, 2, 4))
     assert not out.requires_grad
-    assert len(engine(machine)._free) == 1
+    assert len(engine(machine).buffers.free) == 1
 
 
 def test_what_is_not_covered_falls_back_and_says_so_once(caplog, monkeypatch):

@@ -7,6 +7,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from nsm import DNC, LRUA, MANN, NTM, NUTM, Controller, Interface, MachineState, Noise, Programs
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 STEPS, BATCH = 6, 4
 EXACT = {"rtol": 0.0, "atol": 0.0}
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}

@@ -10,6 +10,8 @@ from nsm import MANN, NTM, NUTM, Controller, Interface, Noise, Programs
 from nsm.programs import key_value_logits
 from oracles import programs as oracle
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 STEPS, BATCH = 20, 3
 
 

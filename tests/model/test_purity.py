@@ -10,6 +10,8 @@ from torch.utils._pytree import tree_leaves
 
 from nsm import MANN, NUTM, Controller, Programs, StoredProgramLinear
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 EXACT = {"rtol": 0.0, "atol": 0.0}
 
 

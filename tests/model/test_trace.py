@@ -7,6 +7,8 @@ from torch.utils._pytree import tree_leaves
 
 from nsm import DNC, LRUA, MANN, NTM, NUTM, Controller, Programs
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 STEPS, BATCH = 5, 3
 EXACT = {"rtol": 0.0, "atol": 0.0}
 

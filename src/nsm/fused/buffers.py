@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from nsm.fused.layout import Array, aligned, padded
+
+T = TypeVar("T")
+
+
+class Held(NamedTuple, Generic[T]):
+    """Something from a shelf, and the thread that has it."""
+
+    thing: T
+    thread: int
+
+
+class Shelf(Generic[T]):
+    """Things to be used again, if possible by the thread that had them last: they are in the cache of its core."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self.free: list[Held[T]] = []
+
+    def take(self) -> Held[T]:
+        me = threading.get_ident()
+        with self._lock:
+            for i in reversed(range(len(self.free))):
+                if self.free[i].thread == me:
+                    return self.free.pop(i)
+            return Held(self.free.pop(0).thing if self.free else self._make(), me)
+
+    def give(self, held: Held[T]) -> None:
+        """Put something back."""
+        self.free.append(held)
 
 
 class Buffers:

@@ -26,7 +26,7 @@ import nsm.similarity
 from nsm.files import cache_directory
 
 logger = logging.getLogger("nsm")
-_OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
+_OPTIONS: dict[str, Any] = {"_nrt": False, "no_cfunc_wrapper": True}
 _INNER: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
@@ -88,11 +88,16 @@ class _Cache(FunctionCache):
     _impl_class = _Implementation
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def compiled(function: Callable[..., Any], nogil: bool = False) -> Any:
     """An entry point of the kernels: compiled on its first call, loaded from the cache ever after."""
-    dispatcher = njit(**_OPTIONS)(function)
+    dispatcher = njit(**_OPTIONS, nogil=nogil)(function)
     dispatcher._cache = _Cache(function)
     return dispatcher
+
+
+def compiled_long(function: Callable[..., Any]) -> Any:
+    """One that runs long enough to let other threads have Python meanwhile; to get it back may take 50 µs."""
+    return compiled(function, nogil=True)
 
 
 def once(name: str, use: Callable[[], None]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
+from itertools import count
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 from nsm import nested
 from nsm.controllers import LSTMState, NoState
 from nsm.fused import layout, programs, recurrence
-from nsm.fused.buffers import Buffers, Tally
+from nsm.fused.buffers import Buffers, Held, Shelf, Tally
 from nsm.fused.cache import once
 from nsm.fused.dnc import DNCTape
 from nsm.fused.layout import ATTENTION, HEAD_FIELDS, Array, Scales, Sizes, padded
@@ -44,14 +46,14 @@ def describe(machine: Machine) -> Arguments:
     config, memory = machine.config, machine.memory
     n, stored = config.controller.size, config.programs
     lstm = config.controller.kind == "lstm"
-    count, keys = (stored.count, stored.keys) if stored else (1, 0)
+    programs_, keys = (stored.count, stored.keys) if stored else (1, 0)
     queried = stored is not None and stored.attention != "uniform"
     table = np.zeros((len(memory.heads), 5), np.int64)
     raw = interface = 0
     for h, head in enumerate(memory.heads):
         length_p = padded(head.size)
         table[h] = raw, 0, interface, head.size, length_p
-        raw += count * length_p
+        raw += programs_ * length_p
         interface += length_p
     for h in range(len(memory.heads)):
         table[h, layout.QUERY] = raw
@@ -70,7 +72,7 @@ def describe(machine: Machine) -> Arguments:
         controller_norm=int(config.controller.layer_norm),
         interface_norm=int(config.interface.norm),
         heads=len(memory.heads),
-        programs=count,
+        programs=programs_,
         keys=keys,
         attention=ATTENTION[stored.attention if stored else None],
         bounded=int(stored is not None and stored.bounded_keys),
@@ -147,19 +149,19 @@ def plans(lengths: tuple[int, ...], size: int) -> tuple[Plan, ...]:
     for start in range(0, len(lengths), size):
         samples = order[start : start + size]
         steps = int(ends[samples[0]])
-        count = (ends[samples][None, :] > np.arange(steps)[:, None]).sum(1)
-        first = np.concatenate([[0], np.cumsum(count)])
-        step = np.repeat(np.arange(steps), count)
+        counts = (ends[samples][None, :] > np.arange(steps)[:, None]).sum(1)
+        first = np.concatenate([[0], np.cumsum(counts)])
+        step = np.repeat(np.arange(steps), counts)
         rows = int(first[-1])
         owners = samples[np.arange(rows) - first[step]]
         last = first[ends[samples] - 1] + np.arange(len(samples))
         whole = len(samples) == len(lengths) and bool((samples == np.arange(len(lengths))).all())
-        found.append(Plan(samples, first, count, step, owners, last, ends[samples], rows, whole))
+        found.append(Plan(samples, first, counts, step, owners, last, ends[samples], rows, whole))
     return tuple(found)
 
 
-class Packed(NamedTuple):
-    """Weights that an engine took over, and the number it gave them."""
+class Taken(NamedTuple):
+    """Parameters that an engine was given for a pass, and the number by which it knows them."""
 
     flat: Array
     number: int
@@ -171,7 +173,7 @@ class Chunk(NamedTuple):
     plan: Plan
     work: recurrence.Work
     memory: Any
-    buffers: Buffers
+    buffers: Held[Buffers]
 
 
 def rows_of(array: Array, rows: int, width: int) -> Array:
@@ -184,7 +186,6 @@ class Engine:
 
     def __init__(self, machine: Machine) -> None:
         self.arguments = describe(machine)
-        self.weights = layout.weights(self.arguments.sizes)
         self.tape = TAPES[type(machine.memory)](machine.memory)
         self.size = sum(parameter.numel() for parameter in machine.parameters())
         self.threads = 1
@@ -193,9 +194,10 @@ class Engine:
         self.head_masks = np.zeros(self.arguments.sizes.interface, np.float32)
         for _, _, xi, length, _ in self.arguments.table:
             self.head_masks[xi : xi + length] = 1
-        self.spare: list[layout.Weights] = []
-        self._free: list[Buffers] = []
-        self._packed = 0
+        self.buffers = Shelf(Buffers)
+        self.gradients = Shelf(lambda: layout.weights(self.arguments.sizes))
+        self._numbers = count()
+        self._local = threading.local()
         self._sizes: dict[tuple[Any, ...], int] = {}
         once(type(machine.memory).__name__, lambda: self._use(machine))
 
@@ -207,16 +209,20 @@ class Engine:
         run = self.run(flat, x, [1], state, Noise(), input_gradient=True)
         run.backward(run.outputs(), state, flat)
 
-    def pack(self, flat: Array) -> int:
-        """Take over the weights; returns a number by which to tell later whether they are still these."""
-        a = self.arguments
-        layout.pack(flat, a.where, a.table, a.sizes, self.weights)
-        self._packed += 1
-        return self._packed
+    def take(self, flat: Array) -> Taken:
+        """Parameters for a pass; they must not change while it goes on."""
+        return Taken(flat, next(self._numbers))
 
-    def repacked(self, weights: Packed) -> Packed:
-        """The same weights, taken over once more if others were since."""
-        return weights if weights.number == self._packed else Packed(weights.flat, self.pack(weights.flat))
+    def weights(self, taken: Taken) -> layout.Weights:
+        """The parameters as the kernels read them. Each thread has its own: it takes longer to share than to pack."""
+        local, a = self._local, self.arguments
+        if not hasattr(local, "weights"):
+            local.weights, local.number = layout.weights(a.sizes), -1
+        if local.number != taken.number:
+            layout.pack(taken.flat, a.where, a.table, a.sizes, local.weights)
+            local.number = taken.number
+        packed: layout.Weights = local.weights
+        return packed
 
     def run(
         self,
@@ -232,11 +238,11 @@ class Engine:
 
         What would take more than `memory_limit` bytes is run in stretches, unless the `whole` is asked for.
         """
-        return self._run(Packed(flat, self.pack(flat)), x, list(lengths), state, noise, input_gradient, whole)
+        return self._run(self.take(flat), x, list(lengths), state, noise, input_gradient, whole)
 
     def _run(
         self,
-        weights: Packed,
+        taken: Taken,
         x: Array,
         lengths: list[int],
         state: MachineState,
@@ -246,9 +252,9 @@ class Engine:
     ) -> Run | Segments:
         needed = 0 if whole else self._bytes(lengths, state, noise, input_gradient)
         if needed <= self.memory_limit:
-            return self.stretch(weights, x, lengths, state, noise, input_gradient, whole)
+            return self.stretch(taken, x, lengths, state, noise, input_gradient, whole)
         span = max(1, int(max(lengths) * self.memory_limit / needed))
-        return Segments(self, weights, x, lengths, state, noise, input_gradient, span)
+        return Segments(self, taken, x, lengths, state, noise, input_gradient, span)
 
     def learn(
         self,
@@ -266,17 +272,17 @@ class Engine:
         `loss(outputs, samples)` gives what these samples (None: all) add to the loss, and its gradient. The gradient of
         the parameters, the learned initial state's among them, is added to `gradient`; returns the loss.
         """
-        weights, ends = Packed(flat, self.pack(flat)), list(lengths)
+        taken, ends = self.take(flat), list(lengths)
 
         def part(plan: Plan) -> tuple[float, Run | Segments]:
             if plan.whole:
-                run = self._run(weights, x, ends, state, noise)
+                run = self._run(taken, x, ends, state, noise)
                 value, d_outputs = loss(run.outputs(), None)
             else:
                 own, steps = plan.samples, len(plan.counts)
                 cut = Noise(*(None if drawn is None else drawn[:steps].take(own, 1) for drawn in noise))
                 begin = nested.apply(lambda leaf: leaf[own], state)
-                run = self._run(weights, x[:steps].take(own, 1), [ends[b] for b in own], begin, cut)
+                run = self._run(taken, x[:steps].take(own, 1), [ends[b] for b in own], begin, cut)
                 value, d_outputs = loss(run.outputs(), own)
             run.back(d_outputs, None)
             run.release()
@@ -300,7 +306,7 @@ class Engine:
 
     def stretch(
         self,
-        weights: Packed,
+        taken: Taken,
         x: Array,
         lengths: list[int],
         state: MachineState,
@@ -311,8 +317,8 @@ class Engine:
         """The forward pass, all of it kept."""
         parts = plans(tuple(lengths), self.chunk)
         chunks = [self._chunk(plan, state, noise, input_gradient, whole) for plan in parts]
-        list(self.each(lambda chunk: self._forward(chunk, x, state, noise), chunks))
-        return Run(self, weights, chunks, x.shape[0], x.shape[1])
+        list(self.each(lambda chunk: self._forward(taken, chunk, x, state, noise), chunks))
+        return Run(self, taken, chunks, x.shape[0], x.shape[1])
 
     def each(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         """Work on all of them and yield the results in order; kernels don't hold Python's lock.
@@ -345,22 +351,12 @@ class Engine:
         for i in range(given, len(items)):
             yield found.pop(i)
 
-    def gradients(self) -> layout.Weights:
-        """Buffers for gradients, to be given back to `spare`."""
-        try:  # not a look first: another thread may take the last one in between
-            return self.spare.pop()
-        except IndexError:
-            return layout.weights(self.arguments.sizes)
-
     def _chunk(self, plan: Plan, state: MachineState, noise: Noise, input_gradient: bool, whole: bool) -> Chunk:
-        try:
-            buffers = self._free.pop()
-        except IndexError:
-            buffers = Buffers()
+        buffers = self.buffers.take()
         optional = (noise.cell is None, noise.programs is None, input_gradient)
         slots = state.memory.memory.shape[1]
         key = (plan.rows, len(plan.samples), len(plan.counts), slots, optional, whole)
-        work, memory = buffers.remembered(key, lambda: self._buffers(buffers, *key))
+        work, memory = buffers.thing.remembered(key, lambda: self._buffers(buffers.thing, *key))
         return Chunk(plan, work, memory, buffers)
 
     def _buffers(
@@ -414,7 +410,7 @@ class Engine:
         )
         return work, self.tape.work(buffers, batch, steps, rows, slots, whole)
 
-    def _forward(self, chunk: Chunk, x: Array, state: MachineState, noise: Noise) -> None:
+    def _forward(self, taken: Taken, chunk: Chunk, x: Array, state: MachineState, noise: Noise) -> None:
         a, plan, work = self.arguments, chunk.plan, chunk.work
         s = a.sizes
         layout.gather_rows(x, plan.steps, plan.owners, work.inputs, s.inputs_p)
@@ -426,7 +422,7 @@ class Engine:
         begin = plan.pick(state.controller) if s.lstm else NOTHING
         layout.place_states(s, *begin, state.read if plan.whole else state.read[plan.samples], work.before, work.cells)
         self.tape.load(chunk.memory, plan.pick(state.memory))
-        recurrence.forward(s, a.scales, a.table, self.weights, work, chunk.memory, plan.first, plan.counts)
+        recurrence.forward(s, a.scales, a.table, self.weights(taken), work, chunk.memory, plan.first, plan.counts)
 
 
 @cache
@@ -437,14 +433,15 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 class Run:
     """A forward pass that was made: its outputs and final state, its trace, and the way back."""
 
-    def __init__(self, engine: Engine, weights: Packed, chunks: list[Chunk], steps: int, batch: int) -> None:
-        self.engine, self.weights = engine, weights
+    def __init__(self, engine: Engine, taken: Taken, chunks: list[Chunk], steps: int, batch: int) -> None:
+        self.engine, self.taken = engine, taken
         self.chunks, self.steps, self.batch = chunks, steps, batch
-        self.found: list[layout.Weights] = []
+        self.found: list[Held[layout.Weights]] = []
 
     def release(self) -> None:
         """Let others have the buffers; but for `collect`, it is over then."""
-        self.engine._free.extend(chunk.buffers for chunk in self.chunks)
+        for chunk in self.chunks:
+            self.engine.buffers.give(chunk.buffers)
         self.chunks = []
 
     def __del__(self) -> None:
@@ -496,7 +493,6 @@ class Run:
 
     def back(self, d_outputs: Array, d_final: MachineState | None) -> None:
         """`backward`, but for handing the gradient of the parameters over."""
-        self.weights = self.engine.repacked(self.weights)
         self.found = list(self.engine.each(lambda chunk: self._backward(chunk, d_outputs, d_final), self.chunks))
 
     def collect(self, gradient: Array, start: bool = False) -> None:
@@ -507,11 +503,11 @@ class Run:
         """
         a = self.engine.arguments
         for g in self.found:
-            layout.unpack(g, self.engine.weights, a.where, a.table, a.sizes, start, gradient)
-        self.engine.spare += self.found
+            layout.unpack(g.thing, self.engine.weights(self.taken), a.where, a.table, a.sizes, start, gradient)
+            self.engine.gradients.give(g)
         self.found = []
 
-    def _backward(self, chunk: Chunk, d_outputs: Array, d_final: MachineState | None) -> layout.Weights:
+    def _backward(self, chunk: Chunk, d_outputs: Array, d_final: MachineState | None) -> Held[layout.Weights]:
         engine, a, plan, work = self.engine, self.engine.arguments, chunk.plan, chunk.work
         s, batch = a.sizes, len(plan.samples)
         layout.gather_rows(d_outputs, plan.steps, plan.owners, work.d_outputs, s.outputs_p)
@@ -523,8 +519,8 @@ class Run:
             end = plan.pick(d_final.controller) if s.lstm else NOTHING
             layout.place_states(s, *end, d_final.read[plan.samples], work.d_state, work.d_cell)
             engine.tape.load_gradient(chunk.memory, plan.pick(d_final.memory))
-        g = engine.gradients()
-        recurrence.backward(s, a.scales, a.table, engine.weights, g, work, chunk.memory, plan.first, plan.counts)
+        g, w = engine.gradients.take(), engine.weights(self.taken)
+        recurrence.backward(s, a.scales, a.table, w, g.thing, work, chunk.memory, plan.first, plan.counts)
         return g
 
     def initial_gradient(self) -> MachineState:

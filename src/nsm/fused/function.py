@@ -43,7 +43,7 @@ def forward(
     machine: Machine, x: Tensor, state: MachineState, lengths: list[int], trace: bool | str, noise: Noise
 ) -> tuple[Tensor, MachineState, Trace | None]:
     """As the reference: x (T, B, I) → out (T, B, O), final state, and a trace (without gradients) if asked for."""
-    flat = torch.cat([parameter.reshape(-1) for parameter in machine.parameters()])
+    flat = torch.cat([parameter.reshape(-1) for parameter in machine.parameters()]).to(x.dtype)
     leaves: list[Tensor] = []
     nested.apply(leaves.append, state)
     happened: list[Trace] = []

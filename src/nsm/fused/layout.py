@@ -17,7 +17,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from nsm.fused.algebra import fill
-from nsm.fused.cache import compiled, kernel
+from nsm.fused.cache import compiled, compiled_long, kernel
 from nsm.fused.lanes import load, store, transpose_block
 from nsm.similarity import EPSILON
 
@@ -196,7 +196,7 @@ def _add_transposed(a, a0, lda, rows, columns, c, c0, ldc):
                 c[c0 + j * ldc + i] += a[a0 + i * lda + j]
 
 
-@compiled
+@compiled_long
 def pack(flat, where, table, sizes, w):
     """Lay the flat parameters out for the kernels."""
     n, n_p, j_, q_, d = sizes.size, sizes.size_p, sizes.gates, sizes.raw, sizes.size_p + sizes.reads_p
@@ -283,7 +283,7 @@ def clear(g):
     fill(g.start, 0, g.start.size, np.float32(0.0))
 
 
-@compiled
+@compiled_long
 def unpack(g, w, where, table, sizes, start, flat):
     """Add the gradients the kernels left to the flat buffer: `pack` the other way. `start`: the initial state's too."""
     n, n_p, j_, q_, d = sizes.size, sizes.size_p, sizes.gates, sizes.raw, sizes.size_p + sizes.reads_p

@@ -14,7 +14,7 @@ from numba.extending import overload
 
 from nsm.fused import controller, dnc, lrua, ntm, programs
 from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply
-from nsm.fused.cache import compiled
+from nsm.fused.cache import compiled_long
 from nsm.fused.lanes import flush_denormals, restore_denormals
 from nsm.fused.layout import Array, clear
 
@@ -142,7 +142,7 @@ def _backward(memory, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi
     return implementation
 
 
-@compiled
+@compiled_long
 def forward(sizes, scales, table, w, work, memory, first, count):
     """Run a chunk: `inputs`, the first step's `before` and the memory's initial state in, `outputs` and states out."""
     denormals = flush_denormals()
@@ -171,7 +171,7 @@ def forward(sizes, scales, table, w, work, memory, first, count):
     restore_denormals(denormals)
 
 
-@compiled
+@compiled_long
 def backward(sizes, scales, table, w, g, work, memory, first, count):
     """Run a chunk back: `d_outputs` in, gradients to `g`, to `d_inputs` and to the initial state out.
 

@@ -15,7 +15,7 @@ from nsm.fused.layout import CELL, HIDDEN, Array
 from nsm.machine import MachineState, Noise
 
 if TYPE_CHECKING:
-    from nsm.fused.engine import Engine, Packed, Run
+    from nsm.fused.engine import Engine, Run, Taken
 
 
 class Stretch(NamedTuple):
@@ -34,7 +34,7 @@ class Segments:
     def __init__(
         self,
         engine: Engine,
-        weights: Packed,
+        taken: Taken,
         x: Array,
         lengths: list[int],
         state: MachineState,
@@ -42,7 +42,7 @@ class Segments:
         input_gradient: bool,
         span: int,
     ) -> None:
-        self.engine, self.weights, self.x, self.noise = engine, weights, x, noise
+        self.engine, self.taken, self.x, self.noise = engine, taken, x, noise
         self.wants_input = input_gradient
         self.stretches: list[Stretch] = []
         self._outputs = np.zeros((*x.shape[:2], engine.arguments.sizes.outputs), np.float32)
@@ -67,7 +67,7 @@ class Segments:
             return np.ascontiguousarray(array[stretch.start : stretch.stop, stretch.samples])
 
         noise = Noise(*(cut(drawn) for drawn in self.noise))
-        return self.engine.stretch(self.weights, cut(self.x), stretch.lengths, stretch.state, noise, self.wants_input)
+        return self.engine.stretch(self.taken, cut(self.x), stretch.lengths, stretch.state, noise, self.wants_input)
 
     def outputs(self) -> Array:
         return self._outputs
@@ -82,7 +82,6 @@ class Segments:
 
     def back(self, d_outputs: Array, d_final: MachineState | None) -> None:
         """The stretches in reverse, each run again and then back."""
-        self.weights = self.engine.repacked(self.weights)
         self._gradient = np.zeros(self.engine.size, np.float32)
         start_from = nested.apply(np.zeros_like, self._state) if d_final is None else nested.apply(np.copy, d_final)
         self._d_state: MachineState = start_from
