@@ -95,9 +95,9 @@ def test_the_best_and_the_last_machine(finished):
 def test_held_out_sequences_are_the_same_at_every_look_and_in_every_run(tmp_path, monkeypatch):
     seen = []
 
-    def looking(machine, task, sequences, seed=0, stream=2, slots=None):
+    def looking(machine, task, sequences, seed=0, stream=2, slots=None, persistent=False):
         seen.append((task, sequences, seed, stream))
-        return evaluate(machine, task, sequences, seed, stream, slots)
+        return evaluate(machine, task, sequences, seed, stream, slots, persistent)
 
     monkeypatch.setattr(loop, "evaluate", looking)
     train(small(), tmp_path, "fused")
@@ -280,7 +280,7 @@ def test_a_held_out_loss_that_is_no_number_is_divergence_too(tmp_path, monkeypat
     from nsm.tasks import Metrics
 
     nothing = Metrics(sequences=1, bits=1, bit_errors=0, perfect=0, l1_errors=0.0, nats=math.nan)
-    monkeypatch.setattr(loop, "evaluate", lambda *_: nothing)
+    monkeypatch.setattr(loop, "evaluate", lambda *_, **__: nothing)
     with pytest.raises(Diverged, match="the held-out loss became nan at iteration 4"):
         train(small(), tmp_path, "fused")
     assert all("held_out" not in line for line in RunDirectory(tmp_path).metrics())
