@@ -29,6 +29,11 @@ class Controller:
     """n, the width of c_t."""
     gain: float = 5.0
     """Weights start as U(±gain/√(n_in + n)). The published 5 is large, and Associative Recall learns better with it."""
+    input_gain: float = 1.0
+    """Weights of the input x start this many times larger. Of a one-hot word one weight counts, of a state all n: at 1
+    a state hardly tells which word was last."""
+    forget_bias: float = 0.0
+    """What an LSTM's forget gates start at: 0 keeps half of a cell at a step, 1 three quarters."""
     biases: int = 2
     """Bias vectors of a recurrent layer: 2 as in torch (one for the input, one for the state), or 1."""
     learned_start: bool = True
@@ -40,6 +45,9 @@ class Controller:
         choose("controller", self.kind, NETWORKS)
         at_least("controller size", self.size, 1)
         positive("gain", self.gain)
+        positive("input_gain", self.input_gain)
+        if self.forget_bias and self.kind != "lstm":
+            raise UserError(f"forget_bias needs an lstm controller, was {self.kind!r}")
         if self.biases not in (1, 2):
             raise UserError(f"biases must be 1 or 2, was {self.biases!r}")
         if self.layer_norm and self.kind != "lstm":
@@ -127,6 +135,13 @@ class LSTM(StateNetwork):
         if config.layer_norm:
             self.gate_norms = nn.ModuleList(nn.LayerNorm(self.size) for _ in range(self.gates))
             self.cell_norm = nn.LayerNorm(self.size)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        super().reset_parameters(generator)
+        # A norm would undo what is added before it to all units alike.
+        bias = self.bias_ih[self.size : 2 * self.size] if self.gate_norms is None else self.gate_norms[1].bias
+        with torch.no_grad():
+            bias.fill_(self.config.forget_bias)  # type: ignore[operator]
 
     def forward(self, x: Tensor, state: LSTMState, noise: Tensor | None = None) -> tuple[Tensor, LSTMState]:
         gates = (F.linear(x, self.weight_ih, self.bias_ih) + self._recurrent(state.hidden)).chunk(4, dim=-1)

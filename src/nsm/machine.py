@@ -46,10 +46,16 @@ class Interface:
     program memory, four to six times smaller weights (the published NUTM, and what learns reliably in both)."""
     norm: bool = False
     """Layer norm on each head's ξ, as for question answering."""
+    keys: str = "own"
+    """written: the weights of every content key start as those of the vector that is written, so that a state finds
+    what was written in states like it. own: they start independent of each other, and that has to be learned (DNC)."""
+    sharpness: float = 0.0
+    """Added to the strengths of content addressing at the start, before their softplus (DNC)."""
 
     def __post_init__(self) -> None:
         positive("interface gain", self.gain)
         choose("interface fan", self.fan, ("head", "memory"))
+        choose("interface keys", self.keys, ("own", "written"))
 
     def bound(self, in_features: int, out_features: int, programs: Programs | None) -> float:
         """The bound of the uniform distribution a head's weights are drawn from."""
@@ -199,8 +205,32 @@ class Machine(nn.Module, ABC):
         nn.init.xavier_uniform_(self.output.weight, generator=generator)
         nn.init.normal_(self.output.bias, std=0.01, generator=generator)
         self.register_buffer("initial_read", torch.empty(self.memory.read_size).normal_(0, 0.01, generator=generator))
+        with torch.no_grad():
+            self.controller.weight_ih[:, :input_size] *= config.controller.input_gain
+            self._start_content()
         # Gumbel noise comes from a generator of the machine's own, so that it neither uses nor moves any global state.
         self._generator = torch.Generator().manual_seed(0)
+
+    def _start_content(self) -> None:
+        """Give keys and strengths of content addressing the start that the configuration wants."""
+        wanted, content = self.config.interface, self.memory.content
+        if wanted.keys == "own" and not wanted.sharpness:
+            return
+        if content is None:
+            raise UserError(f"interface keys and sharpness need a DNC, the memory is {type(self.memory).__name__}")
+        if wanted.keys == "written":
+            source, part = content.written
+            for head, key in content.keys:
+                for ours, theirs in zip(self._weights(head), self._weights(source), strict=True):
+                    ours[..., key] = theirs[..., part]
+        for head, strength in content.strengths:
+            # A norm would undo what is added before it.
+            bias = self.norms[head].bias if self.norms else self._weights(head)[-1]
+            bias[..., strength] += wanted.sharpness  # type: ignore[operator, index]
+
+    @abstractmethod
+    def _weights(self, n: int) -> tuple[Tensor, Tensor]:
+        """Weights and biases of control head n as they are, the numbers of ξ last."""
 
     @abstractmethod
     def _interface_network(self, size: int, generator: torch.Generator | None) -> nn.Module:
@@ -483,6 +513,10 @@ class MANN(Machine):
         nn.init.normal_(network.bias, std=0.01, generator=generator)
         return network
 
+    def _weights(self, n: int) -> tuple[Tensor, Tensor]:
+        network = cast(nn.Linear, self.interfaces[n])
+        return network.weight.T, network.bias
+
     def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
         return self.interfaces[n](c), None
 
@@ -522,6 +556,10 @@ class NUTM(Machine):
         n = self.config.controller.size
         bound = self.config.interface.bound(n, size, self.config.programs)
         return StoredProgramLinear(n, size, self.config.programs, bound=bound, generator=generator)
+
+    def _weights(self, n: int) -> tuple[Tensor, Tensor]:
+        values = cast(StoredProgramLinear, self.interfaces[n]).memory.values
+        return values[:, :-1], values[:, -1]
 
     def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
         network = cast(StoredProgramLinear, self.interfaces[n])

@@ -9,7 +9,9 @@ import time
 import pytest
 
 from cli.conftest import call
+from nsm.commands import Train
 from nsm.data import babi, source
+from nsm.experiments.machines import question_answering
 from nsm.experiments.paper import PUBLISHED_BABI_MEAN, PUBLISHED_BABI_TASKS, cells
 from nsm.experiments.recipes import recipe
 from nsm.training.run import RunDirectory
@@ -165,6 +167,15 @@ def test_the_settings_of_the_paper():
     means = [sum(column) / 20 for column in list(zip(*PUBLISHED_BABI_TASKS, strict=True))[1:]]
     assert means == pytest.approx(PUBLISHED_BABI_MEAN, abs=0.1)
     assert sum(best > 5 for _, best, _ in PUBLISHED_BABI_TASKS) == 1
+
+
+def test_the_default_start_is_a_matter_of_ordinary_options():
+    paper, default = recipe("babi", "nutm", "paper"), recipe("babi", "nutm")
+    assert (default.machine.interface.keys, default.machine.interface.sharpness) == ("written", 10.0)
+    assert (paper.machine.interface.keys, paper.machine.interface.sharpness) == ("own", 0.0)
+    assert (default.batch_size, recipe("babi-1", "nutm").batch_size) == (32, 8)
+    said = Train("babi", input_gain=1.0, forget_bias=0.0, interface_keys="own", sharpness=0.0).config()
+    assert said.machine == question_answering(4)
 
 
 def test_only_takes_several_parts():

@@ -207,3 +207,88 @@ def test_parameter_counts_of_question_answering(programs, size, published):
         made = NUTM(159, 159, Programs(programs, query_bias=False), **options)
     # The published count takes h0 and c0 as fixed.
     assert made.parameter_count - 2 * size == published
+
+
+# --- starts for question answering ------------------------------------------------------------------------------------
+
+
+def both(**options):
+    """Machines of the same draws, one with the usual start and one with another; DNC, 3 inputs."""
+    interface = Interface(norm=options.pop("norm", False))
+    other = Interface(norm=interface.norm, **options.pop("interface", {}))
+    kind = options.pop("kind", MANN)
+    size = {"size": 5, "layer_norm": options.pop("layer_norm", False)}
+    shape = {"memory": DNC(slots=6, width=4, read_heads=2)}
+    usual = kind(3, 2, controller=Controller(**size), interface=interface, generator=generator(), **shape)
+    changed = kind(3, 2, controller=Controller(**size, **options), interface=other, generator=generator(), **shape)
+    return usual, changed
+
+
+def differing(usual, changed):
+    theirs = changed.state_dict()
+    return {name for name, tensor in usual.state_dict().items() if not torch.equal(tensor, theirs[name])}
+
+
+def test_weights_of_the_input_can_start_larger_than_those_of_reads_and_state():
+    usual, changed = both(input_gain=4.0)
+    assert differing(usual, changed) == {"controller.weight_ih"}
+    assert_close(changed.controller.weight_ih[:, :3], 4 * usual.controller.weight_ih[:, :3], **EXACT)
+    assert_close(changed.controller.weight_ih[:, 3:], usual.controller.weight_ih[:, 3:], **EXACT)
+
+
+@pytest.mark.parametrize(("norm", "where"), [(False, "controller.bias_ih"), (True, "controller.gate_norms.1.bias")])
+def test_forget_gates_start_at_their_bias(norm, where, randn):
+    usual, changed = both(forget_bias=50.0, layer_norm=norm)
+    assert differing(usual, changed) == {where}
+    state = changed.initial_state(2)
+    state = state._replace(controller=state.controller._replace(cell=torch.full((2, 5), 7.0)))
+    _, after = changed.double().step(randn(2, 3), changed.double().initial_state(2)._replace(controller=_double(state)))
+    assert (after.controller.cell >= 6).all(), "gates that are wide open keep all of the cell, and add at most 1"
+
+
+def _double(state):
+    return type(state.controller)(*(leaf.double() for leaf in state.controller))
+
+
+@pytest.mark.parametrize("kind", [MANN, NUTM])
+def test_keys_can_start_as_what_is_written(kind, randn):
+    usual, changed = both(kind=kind, interface={"keys": "written"})
+    value = "memory.values" if kind is NUTM else "weight"
+    expected = {f"interfaces.{head}.{value}" for head in (0, 1)}
+    assert differing(usual, changed) == (
+        expected if kind is NUTM else expected | {"interfaces.0.bias", "interfaces.1.bias"}
+    )
+    c = randn(4, 5).float()
+    (reading, _), (writing, _) = (changed._interface(head, c, None) for head in (0, 1))
+    (_, _), (unchanged, _) = (usual._interface(head, c, None) for head in (0, 1))
+    key, _, erase, add, *_ = writing.split(changed.memory.write_parts, dim=-1)
+    assert_close(writing[:, 4:], unchanged[:, 4:])
+    assert_close(key, add)
+    if kind is MANN:  # the heads of a NUTM choose their programs each for itself
+        assert_close(reading[:, :4], add)
+        assert_close(reading[:, 4:8], add)
+    assert not torch.allclose(erase, add)
+
+
+@pytest.mark.parametrize("kind", [MANN, NUTM])
+@pytest.mark.parametrize("norm", [False, True])
+def test_strengths_can_start_sharp(kind, norm, randn):
+    usual, changed = both(kind=kind, norm=norm, interface={"sharpness": 3.0})
+    c = randn(4, 5).float()
+    for head, strengths in ((0, slice(8, 10)), (1, slice(4, 5))):
+        before, after = (machine._interface(head, c, None)[0] for machine in (usual, changed))
+        if norm:
+            before, after = usual.norms[head](before), changed.norms[head](after)
+        added = torch.zeros_like(before)
+        added[:, strengths] = 3.0
+        assert_close(after, before + added)
+
+
+def test_such_starts_need_a_memory_that_knows_its_keys():
+    for interface in (Interface(keys="written"), Interface(sharpness=1.0)):
+        with pytest.raises(ValueError, match="interface keys and sharpness need a DNC, the memory is NTMMemory"):
+            MANN(3, 2, memory=NTM(slots=4, width=3), interface=interface)
+    with pytest.raises(ValueError, match="forget_bias needs an lstm controller, was 'gru'"):
+        Controller("gru", forget_bias=1.0)
+    with pytest.raises(ValueError, match="interface keys must be one of 'own', 'written'"):
+        Interface(keys="writen")

@@ -93,6 +93,14 @@ class Train:
     """γ, how much of a slot's usage is left after a step (omniglot)."""
     least_used: Int = None
     """How many slots count as least used (omniglot)."""
+    input_gain: Float = None
+    """How many times larger the weights of the input start."""
+    forget_bias: Float = None
+    """What the forget gates of an LSTM start at."""
+    interface_keys: Str = None
+    """Initial weights of content keys: own, or written, those of what is written (DNC)."""
+    sharpness: Float = None
+    """Added to the strengths of content addressing at the start (DNC)."""
     interface_fan: Str = None
     """Initial interface weights: head (large) or memory (small)."""
     optimiser: Str = None
@@ -184,7 +192,9 @@ class Train:
         return f"{babi.NAME}-{self.tasks}"
 
     def _machine(self, machine: MachineConfig) -> MachineConfig:
-        controller = self._given({"controller": "kind", "size": "size"})
+        names = {"controller": "kind", "size": "size", "input_gain": "input_gain", "forget_bias": "forget_bias"}
+        controller = self._given(names)
+        interface = self._given({"interface_fan": "fan", "interface_keys": "keys", "sharpness": "sharpness"})
         memory = self._given({name: name for name in MEMORY_OPTIONS})
         for name in memory.keys() - {f.name for f in fields(machine.memory)}:  # type: ignore[arg-type]
             kind = type(machine.memory).__name__
@@ -210,7 +220,7 @@ class Train:
             controller=replace(machine.controller, **controller),
             memory=replace(machine.memory, **memory),  # type: ignore[type-var]
             programs=programs,
-            interface=replace(machine.interface, **self._given({"interface_fan": "fan"})),
+            interface=replace(machine.interface, **interface),
         )
 
     def _given(self, names: dict[str, str]) -> dict[str, Any]:

@@ -113,15 +113,29 @@ def _question_answering(
     task: str, numbers: tuple[int, ...], model: str, preset: str, programs: int | None
 ) -> RunConfig:
     """bAbI: an evaluation on all validation stories after each epoch."""
-    epoch = babi.epoch(numbers, 32)
+    machine, optimiser = question_answering(1 if model == "dnc" else programs or 4).preset(preset), OptimiserConfig()
+    batch_size = 32
+    if preset == "default":
+        # With the usual start a machine answers with some place that was mentioned lately, half of the time right, and
+        # then learns its stories by heart. With this one states in which the same word was last are alike, what was
+        # written in one is found in the other, and the first task is solved in seven epochs.
+        machine = replace(
+            machine,
+            controller=replace(machine.controller, input_gain=4.0, forget_bias=1.0),
+            interface=replace(machine.interface, keys="written", sharpness=10.0),
+        )
+        optimiser = OptimiserConfig(learning_rate=2e-4)
+        # A task's stories are few: it takes updates more than it takes stories.
+        batch_size = 32 if len(numbers) > 1 else 8
+    epoch = babi.epoch(numbers, batch_size)
     return RunConfig(
         task,
-        question_answering(1 if model == "dnc" else programs or 4).preset(preset),
-        OptimiserConfig(),
+        machine,
+        optimiser,
         preset,
         protocol="authors" if preset == "authors" else "paper",
         iterations=EPOCHS * epoch,
-        batch_size=32,
+        batch_size=batch_size,
         log_every=min(100, epoch),
         evaluate_every=epoch,
         evaluate_sequences=ALL,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nsm.checks import at_least
-from nsm.memories.memory import Addresses, Head, MemoryConfig, Tape, content_address
+from nsm.memories.memory import Addresses, Content, Head, MemoryConfig, Tape, content_address
 
 USAGE_EPSILON = 1e-6
 """Usage is lifted to ε + (1 − ε) u, so that the product over used slots keeps a gradient."""
@@ -63,6 +63,11 @@ class DNCMemory(Tape):
         self.write_parts = [m, 1, m, m, 1, 1]
         self.heads = (Head("read", "read", sum(self.read_parts)), Head("write", "write", sum(self.write_parts)))
         self.read_size = r * m
+        self.content = Content(
+            keys=(*((0, slice(i * m, (i + 1) * m)) for i in range(r)), (1, slice(0, m))),
+            strengths=((0, slice(r * m, r * m + r)), (1, slice(m, m + 1))),
+            written=(1, slice(2 * m + 1, 3 * m + 1)),
+        )
 
     def initial_state(self, batch: int, slots: int | None = None) -> DNCState:
         memory = self._blank(batch, slots)

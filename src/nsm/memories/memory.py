@@ -31,6 +31,15 @@ class Head(NamedTuple):
     size: int
 
 
+class Content(NamedTuple):
+    """Where in its interfaces a memory has what content addressing works with: control heads and slices of their ξ."""
+
+    keys: tuple[tuple[int, slice], ...]
+    strengths: tuple[tuple[int, slice], ...]
+    written: tuple[int, slice]
+    """The vector that is added to the tape, as wide as each key."""
+
+
 class Addresses(NamedTuple):
     """Where a step looked and where it wrote: read (B, R, N), write (B, W, N)."""
 
@@ -69,6 +78,8 @@ class Memory(nn.Module, ABC):
     heads: tuple[Head, ...]
     read_size: int
     slots: int
+    content: Content | None = None
+    """None if it can't be said, or there is no such thing."""
 
     @abstractmethod
     def initial_state(self, batch: int, slots: int | None = None) -> Any:
