@@ -100,6 +100,19 @@ def test_strengths_of_lrua(strength, order):
     assert_equal(Case(machine, 6, 3, lengths=[6, 2, 5]))
 
 
+@pytest.mark.parametrize("controller", ["lstm", "feed-forward"])
+@pytest.mark.parametrize("hot", [True, False])
+@pytest.mark.parametrize("answers", [0, 1, 24])
+def test_inputs_and_answers_that_are_mostly_zero(controller, hot, answers):
+    """The kernels pass over zeros where nearly all are; here inputs are one-hot, answers are few, both or neither."""
+    machine = build(MEMORIES["ntm"], nsm.Programs(2), controller, inputs=40, outputs=20)
+    case = Case(machine, 8, 3, lengths=[8, 5, 7])
+    if hot:
+        case.x = torch.nn.functional.one_hot(case.x.argmax(-1), 40).float()
+    case.d_out.view(24, 20)[answers:] = 0
+    assert_equal(case)
+
+
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 40])
 def test_any_number_of_programs(count):
     machine = build(nsm.NTM(slots=8, width=4), nsm.Programs(count, key_size=5))

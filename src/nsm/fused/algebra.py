@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from nsm.fused.cache import kernel
-from nsm.fused.lanes import fma, load, splat, spread, store, total
+from nsm.fused.lanes import choose_smaller, fma, load, splat, spread, store, total
 
 
 @kernel
@@ -148,6 +148,39 @@ def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
                 p += lda
                 q += ldd
             store(c, c0 + k * ldc + j, x0)
+
+
+@kernel
+def few(a, count):
+    """Whether not one in sixteen of the first `count` numbers is other than zero, as where inputs are one-hot."""
+    zero, one = splat(np.float32(0.0)), splat(np.float32(1.0))
+    sums = zero
+    for i in range(0, count, 16):
+        x = load(a, i)
+        sums = sums + choose_smaller(zero, x * x, one, zero)
+    return total(sums) * np.float32(16.0) < np.float32(count)
+
+
+@kernel
+def multiply_few(a, lda, w, ldw, c, ldc, rows, inner, width):
+    """`multiply`, all from the start of their arrays, where `few` of A are not zero: the others are passed over."""
+    for i in range(rows):
+        for k in range(inner):
+            if a[i * lda + k] != 0:
+                x = spread(a, i * lda + k)
+                for j in range(0, width, 16):
+                    store(c, i * ldc + j, fma(x, load(w, k * ldw + j), load(c, i * ldc + j)))
+
+
+@kernel
+def accumulate_few(a, lda, d, ldd, c, ldc, rows, height, width):
+    """`accumulate`, all from the start of their arrays, where `few` of A are not zero: the others are passed over."""
+    for i in range(rows):
+        for k in range(height):
+            if a[i * lda + k] != 0:
+                x = spread(a, i * lda + k)
+                for j in range(0, width, 16):
+                    store(c, k * ldc + j, fma(x, load(d, i * ldd + j), load(c, k * ldc + j)))
 
 
 @kernel

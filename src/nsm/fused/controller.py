@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsm.fused.algebra import accumulate, add_into, fill, multiply
+from nsm.fused.algebra import accumulate, accumulate_few, add_into, few, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, tanh
 from nsm.fused.lanes import fma, load, splat, store, total
@@ -169,7 +169,14 @@ def backward(sizes, w, g, work, first, count, previous, batch):
 def gradients(sizes, g, work, rows):
     """The weights' gradients from all rows at once: dW = Σ dgatesᵀ [x | h | r], db = Σ dgates."""
     j_, d, i_p = sizes.gates, sizes.size_p + sizes.reads_p, sizes.inputs_p
-    accumulate(work.d_gates, 0, j_, work.inputs, 0, i_p, g.gates_x_back, 0, i_p, rows, j_, i_p)
+    if few(work.inputs, rows * i_p):
+        fill(g.gates_x, 0, g.gates_x.size, np.float32(0.0))
+        accumulate_few(work.inputs, i_p, work.d_gates, j_, g.gates_x, j_, rows, sizes.inputs, j_)
+        for j in range(j_):
+            for i in range(sizes.inputs):
+                g.gates_x_back[j * i_p + i] = g.gates_x[i * j_ + j]
+    else:
+        accumulate(work.d_gates, 0, j_, work.inputs, 0, i_p, g.gates_x_back, 0, i_p, rows, j_, i_p)
     accumulate(work.d_gates, 0, j_, work.before, 0, d, g.gates_s_back, 0, d, rows, j_, d)
     for row in range(rows):
         add_into(work.d_gates, row * j_, g.gates_bias, 0, j_)

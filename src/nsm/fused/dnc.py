@@ -10,7 +10,7 @@ from nsm.fused.algebra import copy, fill
 from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, softplus
-from nsm.fused.lanes import choose_smaller, fma, load, splat, spread, store, total
+from nsm.fused.lanes import choose_smaller, fma, load, numbers, splat, spread, store, total
 from nsm.fused.layout import XI, Array, padded, place_lines, place_tapes
 from nsm.fused.tape import (
     content,
@@ -85,49 +85,47 @@ def start(m):
 
 
 @kernel
-def ranks(values, v, out, o, n, n_p):
-    """Per slot, how many slots hold less. N² comparisons, but sixteen at a time and none to mispredict."""
+def ranks(values, v, out, o, n_p):
+    """Per slot, how many slots come before it: those that hold less, and of those that hold the same the ones before.
+
+    N² comparisons, but sixteen at a time and none to mispredict.
+    """
     one, zero = splat(np.float32(1.0)), splat(np.float32(0.0))
-    j = 0
-    while j + 64 <= n_p:
-        v0, v1, v2, v3 = (
-            load(values, v + j),
-            load(values, v + j + 16),
-            load(values, v + j + 32),
-            load(values, v + j + 48),
-        )
-        r0, r1, r2, r3 = zero, zero, zero, zero
-        for i in range(n):
-            x = spread(values, v + i)
-            r0, r1 = choose_smaller(x, v0, r0 + one, r0), choose_smaller(x, v1, r1 + one, r1)
-            r2, r3 = choose_smaller(x, v2, r2 + one, r2), choose_smaller(x, v3, r3 + one, r3)
-        store(out, o + j, r0), store(out, o + j + 16, r1), store(out, o + j + 32, r2), store(out, o + j + 48, r3)
-        j += 64
-    while j < n_p:
-        v0, r0 = load(values, v + j), zero
-        for i in range(n):
-            r0 = choose_smaller(spread(values, v + i), v0, r0 + one, r0)
-        store(out, o + j, r0)
-        j += 16
+    for i in range(0, n_p, 16):
+        x, r0, r1, r2, r3 = load(values, v + i), zero, zero, zero, zero
+        for j in range(v, v + i, 4):
+            r0 = choose_smaller(x, spread(values, j), r0, r0 + one)
+            r1 = choose_smaller(x, spread(values, j + 1), r1, r1 + one)
+            r2 = choose_smaller(x, spread(values, j + 2), r2, r2 + one)
+            r3 = choose_smaller(x, spread(values, j + 3), r3, r3 + one)
+        for j in range(16):
+            y = spread(values, v + i + j)
+            equal = choose_smaller(splat(np.float32(j)), numbers(), choose_smaller(x, y, zero, one), zero)
+            r0 = r0 + choose_smaller(y, x, one, equal)
+        for j in range(v + i + 16, v + n_p, 4):
+            r0 = choose_smaller(spread(values, j), x, r0 + one, r0)
+            r1 = choose_smaller(spread(values, j + 1), x, r1 + one, r1)
+            r2 = choose_smaller(spread(values, j + 2), x, r2 + one, r2)
+            r3 = choose_smaller(spread(values, j + 3), x, r3 + one, r3)
+        store(out, o + i, (r0 + r1) + (r2 + r3))
 
 
 @kernel
 def allocate(m, row, now):
     """φ and the products Π_{i<j} u[φ_i] of the allocation, from the usage lifted to u = ε + (1 − ε) usage."""
     n, n_p, line = m.slots, m.slots_p, row * m.slots_p
-    lifted, rank, taken = 0, n_p, 2 * n_p
+    lifted, rank = 0, n_p
     for i in range(0, n_p, 16):
-        store(m.scratch, lifted + i, fma(load(m.usage, now * n_p + i), splat(SCALE), splat(LIFT)))
-    ranks(m.scratch, lifted, m.scratch, rank, n, n_p)
-    # Slots that hold the same have the same rank: they take the places from there on by position. A NaN has no place,
-    # and must not leave one empty.
-    fill(m.scratch, taken, n_p, np.float32(0.0))
-    for i in range(n):
+        # What is no slot comes after all that are.
+        u = fma(load(m.usage, now * n_p + i), splat(SCALE), splat(LIFT))
+        store(
+            m.scratch, lifted + i, choose_smaller(splat(np.float32(0.5)), load(m.mask, i), u, splat(np.float32(1e30)))
+        )
+    ranks(m.scratch, lifted, m.scratch, rank, n_p)
+    for i in range(n):  # so that a NaN, which has no rank, leaves no place empty
         m.order[line + i] = i
     for i in range(n):
-        r = int(m.scratch[rank + i])
-        m.order[line + r + int(m.scratch[taken + r])] = i
-        m.scratch[taken + r] += np.float32(1.0)
+        m.order[line + min(int(m.scratch[rank + i]), n - 1)] = i
     fill(m.product, line + n_p - 16, 16, np.float32(0.0))
     product = np.float32(1.0)
     for j in range(n):

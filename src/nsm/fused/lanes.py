@@ -125,6 +125,14 @@ def splat(typingctx: Any, value: Any) -> Any:
     return floats(value), codegen
 
 
+@intrinsic
+def numbers(typingctx: Any) -> Any:
+    """0, 1, 2, … 15"""
+    return floats(), lambda context, builder, signature, arguments: ir.Constant(
+        _FLOATS, [float(i) for i in range(WIDTH)]
+    )
+
+
 def _broadcast(builder: Any, scalar: Any) -> Any:
     first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), [0] * WIDTH)

@@ -13,7 +13,7 @@ import numpy as np
 from numba.extending import overload
 
 from nsm.fused import controller, dnc, lrua, ntm, programs
-from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply
+from nsm.fused.algebra import accumulate, accumulate_few, add_into, copy, few, fill, multiply, multiply_few
 from nsm.fused.cache import compiled_long
 from nsm.fused.lanes import flush_denormals, restore_denormals
 from nsm.fused.layout import Array, clear
@@ -152,7 +152,10 @@ def forward(sizes, scales, table, w, work, memory, first, count):
     for row in range(rows):
         copy(w.gates_bias, 0, work.gates, row * j_, j_)
         copy(w.out_bias, 0, work.outputs, row * o_p, o_p)
-    multiply(work.inputs, 0, i_p, w.gates_x, 0, j_, work.gates, 0, j_, rows, sizes.inputs, j_)
+    if few(work.inputs, rows * i_p):
+        multiply_few(work.inputs, i_p, w.gates_x, j_, work.gates, j_, rows, sizes.inputs, j_)
+    else:
+        multiply(work.inputs, 0, i_p, w.gates_x, 0, j_, work.gates, 0, j_, rows, sizes.inputs, j_)
     memory_start(memory)
     for t in range(steps):
         previous = first[t - 1] if t > 0 else -1
@@ -186,7 +189,13 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
     again = memory.keep * memory.writes > 1 and steps > memory.keep
     clear(g)
     fill(work.d_after, 0, rows * d, np.float32(0.0))
-    multiply(work.d_outputs, 0, o_p, w.out_back, 0, d, work.d_after, 0, d, rows, sizes.outputs, d)
+    # Where few steps have an answer, most rows of the gradient are zero.
+    if few(work.d_outputs, rows * o_p):
+        multiply_few(work.d_outputs, o_p, w.out_back, d, work.d_after, d, rows, sizes.outputs, d)
+        accumulate_few(work.d_outputs, o_p, work.after, d, g.out_back, d, rows, sizes.outputs, d)
+    else:
+        multiply(work.d_outputs, 0, o_p, w.out_back, 0, d, work.d_after, 0, d, rows, sizes.outputs, d)
+        accumulate(work.d_outputs, 0, o_p, work.after, 0, d, g.out_back, 0, d, rows, sizes.outputs, d)
     for t in range(steps - 1, -1, -1):
         previous = first[t - 1] if t > 0 else -1
         if again and ((t + 1) % memory.keep == 0 or t == steps - 1):
@@ -208,7 +217,6 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
         add_into(work.d_cell, b * n_p, g.start, n_p, n_p)
     controller.gradients(sizes, g, work, rows)
     programs.gradients(sizes, g, work, rows)
-    accumulate(work.d_outputs, 0, o_p, work.after, 0, d, g.out_back, 0, d, rows, sizes.outputs, d)
     for row in range(rows):
         add_into(work.d_outputs, row * o_p, g.out_bias, 0, o_p)
     if work.d_inputs.size:
