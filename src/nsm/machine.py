@@ -48,7 +48,8 @@ class Interface:
     """Layer norm on each head's ξ, as for question answering."""
     keys: str = "own"
     """written: the weights of every content key start as those of the vector that is written, so that a state finds
-    what was written in states like it. own: they start independent of each other, and that has to be learned (DNC)."""
+    what was written in states like it. own: they start independent of each other, and that has to be learned (LRUA,
+    DNC)."""
     sharpness: float = 0.0
     """Added to the strengths of content addressing at the start, before their softplus (DNC)."""
 
@@ -214,15 +215,17 @@ class Machine(nn.Module, ABC):
     def _start_content(self) -> None:
         """Give keys and strengths of content addressing the start that the configuration wants."""
         wanted, content = self.config.interface, self.memory.content
-        if wanted.keys == "own" and not wanted.sharpness:
-            return
-        if content is None:
-            raise UserError(f"interface keys and sharpness need a DNC, the memory is {type(self.memory).__name__}")
         if wanted.keys == "written":
+            if content is None:
+                raise UserError(f"interface keys need an LRUA or a DNC, the memory is {type(self.memory).__name__}")
             source, part = content.written
             for head, key in content.keys:
                 for ours, theirs in zip(self._weights(head), self._weights(source), strict=True):
                     ours[..., key] = theirs[..., part]
+        if not wanted.sharpness:
+            return
+        if content is None or not content.strengths:
+            raise UserError(f"interface sharpness needs a DNC, the memory is {type(self.memory).__name__}")
         for head, strength in content.strengths:
             # A norm would undo what is added before it.
             bias = self.norms[head].bias if self.norms else self._weights(head)[-1]

@@ -284,10 +284,22 @@ def test_strengths_can_start_sharp(kind, norm, randn):
         assert_close(after, before + added)
 
 
+def test_keys_of_lrua_can_start_as_what_is_written(randn):
+    memory = LRUA(slots=6, width=4, read_heads=2, write_heads=1)
+    machine = MANN(3, 2, memory=memory, controller=Controller(size=5), interface=Interface(keys="written"))
+    c = randn(4, 5).float()
+    first, second, writing = (machine._interface(head, c, None)[0] for head in range(3))
+    assert writing.shape == (4, 5)
+    assert_close(first, writing[:, :4])
+    assert_close(second, writing[:, :4])
+
+
 def test_such_starts_need_a_memory_that_knows_its_keys():
-    for interface in (Interface(keys="written"), Interface(sharpness=1.0)):
-        with pytest.raises(ValueError, match="interface keys and sharpness need a DNC, the memory is NTMMemory"):
-            MANN(3, 2, memory=NTM(slots=4, width=3), interface=interface)
+    with pytest.raises(ValueError, match="interface keys need an LRUA or a DNC, the memory is NTMMemory"):
+        MANN(3, 2, memory=NTM(slots=4, width=3), interface=Interface(keys="written"))
+    for memory in (NTM(slots=4, width=3), LRUA(slots=4, width=3)):
+        with pytest.raises(ValueError, match=r"interface sharpness needs a DNC, the memory is (NTM|LRUA)Memory"):
+            MANN(3, 2, memory=memory, interface=Interface(sharpness=1.0))
     with pytest.raises(ValueError, match="forget_bias needs an lstm controller, was 'gru'"):
         Controller("gru", forget_bias=1.0)
     with pytest.raises(ValueError, match="interface keys must be one of 'own', 'written'"):

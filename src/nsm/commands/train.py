@@ -98,7 +98,7 @@ class Train:
     forget_bias: Float = None
     """What the forget gates of an LSTM start at."""
     interface_keys: Str = None
-    """Initial weights of content keys: own, or written, those of what is written (DNC)."""
+    """Initial weights of content keys: own, or written, those of what is written (LRUA, DNC)."""
     sharpness: Float = None
     """Added to the strengths of content addressing at the start (DNC)."""
     interface_fan: Str = None

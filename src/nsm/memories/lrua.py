@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nsm.checks import UserError, at_least, choose, positive
-from nsm.memories.memory import ORDERS, Addresses, Head, MemoryConfig, Tape, content_address
+from nsm.memories.memory import ORDERS, Addresses, Content, Head, MemoryConfig, Tape, content_address
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,10 @@ class LRUAMemory(Tape):
             *(Head(f"write{i}", "write", config.width + 1) for i in range(config.write_heads)),
         )
         self.read_size = config.read_heads * config.width
+        key = slice(0, config.width)
+        self.content = Content(
+            keys=tuple((head, key) for head in range(config.read_heads)), written=(config.read_heads, key)
+        )
 
     def initial_state(self, batch: int, slots: int | None = None) -> LRUAState:
         memory = self._blank(batch, slots)

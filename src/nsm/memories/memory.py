@@ -35,9 +35,9 @@ class Content(NamedTuple):
     """Where in its interfaces a memory has what content addressing works with: control heads and slices of their ξ."""
 
     keys: tuple[tuple[int, slice], ...]
-    strengths: tuple[tuple[int, slice], ...]
     written: tuple[int, slice]
     """The vector that is added to the tape, as wide as each key."""
+    strengths: tuple[tuple[int, slice], ...] = ()
 
 
 class Addresses(NamedTuple):
