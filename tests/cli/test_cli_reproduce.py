@@ -44,6 +44,7 @@ EXPECTED = {
         for model in ("mann", "nutm")
     ],
     "babi": ["babi/dnc", "babi/nutm-2", "babi/nutm-4"],
+    "babi-tasks": [f"babi-{number}/nutm-4" for number in range(1, 21)],
 }
 
 

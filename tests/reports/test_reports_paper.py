@@ -254,6 +254,16 @@ def test_few_shot_results_stand_beside_the_published_ones(root):
     assert picture.draw().axes[0].lines[0].get_ydata().tolist() == [0.3]
 
 
+def test_tasks_learned_alone_are_there_only_if_they_were_run(root):
+    assert others.tasks_alone(Evidence(None, root)) is None
+    for task, error in (("babi-1", 0.02), ("babi-20", 0.07)):
+        keep(root, "babi-tasks", "default", task, "nutm-4", 0, best={"error": error})
+    section = others.tasks_alone(Evidence(None, root))
+    assert claims(section) == {"task 1 alone: below 5 %": "yes", "task 20 alone: below 5 %": "no"}
+    rows = [tuple(row[:4]) for row in table(section, "ours, alone").rows]
+    assert rows == [("1: 1 supporting fact", "0.0", "0.0", "2.0"), ("20: agent's motivations", "0.0", "0.0", "7.0")]
+
+
 def test_few_shot_results_that_fall_short_are_not(root):
     for model, accuracy in (("mann", 0.5), ("nutm", 0.4)):
         keep(root, "fewshot", "paper", "omniglot-5", model, 0, best={"accuracy/2": accuracy})

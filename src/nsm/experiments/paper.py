@@ -164,6 +164,13 @@ def _question_answering(preset: str) -> Iterator[Cell]:
         yield Cell("babi", name, config, "error", percent / 100)
 
 
+def _question_answering_singly(preset: str) -> Iterator[Cell]:
+    """Not in the paper: every task of bAbI by itself, with four programs."""
+    for number in range(1, len(PUBLISHED_BABI_TASKS) + 1):
+        task = f"babi-{number}"
+        yield Cell(task, "nutm-4", recipe(task, "nutm", preset, 4), "error")
+
+
 EXPERIMENTS = {
     "single": _single,
     "ablation": _ablation,
@@ -172,6 +179,7 @@ EXPERIMENTS = {
     "factorial": _factorial,
     "fewshot": _few_shot,
     "babi": _question_answering,
+    "babi-tasks": _question_answering_singly,
 }
 
 

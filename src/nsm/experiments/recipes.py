@@ -117,6 +117,7 @@ def _question_answering(
     """bAbI: an evaluation on all validation stories after each epoch."""
     machine, optimiser = question_answering(1 if model == "dnc" else programs or 4).preset(preset), OptimiserConfig()
     batch_size = 32
+    length: dict[str, Any] = {}
     if preset == "default":
         # With the usual start a machine answers with some place that was mentioned lately, half of the time right, and
         # then learns its stories by heart. With this one states in which the same word was last are alike, what was
@@ -127,8 +128,9 @@ def _question_answering(
             interface=replace(machine.interface, keys="written", sharpness=10.0),
         )
         optimiser = OptimiserConfig(learning_rate=2e-4)
-        # A task's stories are few: it takes updates more than it takes stories.
-        batch_size = 32 if len(numbers) > 1 else 8
+        if len(numbers) == 1:
+            # The stories are few: it takes updates more than it takes stories.
+            batch_size, length = 8, {"iterations": 12_000, "solved_loss": 0.03, "stop_when_solved": 2}
     epoch = babi.epoch(numbers, batch_size)
     return RunConfig(
         task,
@@ -136,11 +138,11 @@ def _question_answering(
         optimiser,
         preset,
         protocol="authors" if preset == "authors" else "paper",
-        iterations=EPOCHS * epoch,
         batch_size=batch_size,
         log_every=min(100, epoch),
         evaluate_every=epoch,
         evaluate_sequences=ALL,
         test_sequences=ALL,
         checkpoint_every=min(500, epoch),
+        **({"iterations": EPOCHS * epoch} | length),
     )

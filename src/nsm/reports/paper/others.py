@@ -153,6 +153,30 @@ def question_answering(evidence: Evidence) -> Section:
     return Section(title, paper, judge(claims, settings), sources(settings, group.values()), blocks)
 
 
+def tasks_alone(evidence: Evidence) -> Section | None:
+    """Not in the paper: the tasks of bAbI one by one. Left out where it was not run."""
+    found = [(settings, evidence.group("babi-tasks", settings)) for settings in evidence.settings("babi-tasks")]
+    if not found:
+        return None
+    settings, group = found[0]
+    claims, rows = [], []
+    for (task, _), seeds in group.items():
+        errors = [100 * result["best"]["error"] for result in seeds.finished]
+        if not errors:
+            continue
+        n = int(task.split("-")[1]) - 1
+        title, best, mean = published.PUBLISHED_BABI_TASKS[n]
+        claims.append(Claim(f"task {n + 1} alone: below 5 %", fmean(errors) < FAILED))
+        steps = ", ".join(f"{result['steps']:,}" for result in seeds.finished)
+        rows.append((f"{n + 1}: {title}", number(best, 1), number(mean, 1), _spread(errors), steps, str(len(errors))))
+    columns = ("task", "paper, joint, best", "paper, joint, mean", "ours, alone", "iterations", "seeds")
+    caption = "Error in per cent on the test stories of a machine with four programs that was trained on one task."
+    words = "The paper trains on all tasks at once. Here a machine with four programs learns one of them."
+    title = "Not in the paper: questions of one kind"
+    blocks: list[Block] = [claim_table(claims), Table(columns, rows, caption=caption)]
+    return Section(title, words, judge(claims, settings), sources(settings, group.values()), blocks)
+
+
 def _name(programs: int) -> str:
     return f"NUTM (DNC core), p = {programs}"
 

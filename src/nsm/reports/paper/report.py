@@ -21,6 +21,7 @@ def report(evidence: Evidence) -> Document:
         machines.clusters(evidence),
         synthetic.parameters(),
         synthetic.factorial(evidence),
+        others.tasks_alone(evidence),
     ]
     sections = [section for section in found if section is not None]
     overview = Table(
