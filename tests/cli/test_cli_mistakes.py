@@ -38,6 +38,8 @@ def is_one_sentence(said):
         ("train omniglot-5 --model ntm", "model must be one of 'mann', 'nutm', was 'ntm'"),
         ("train omniglot-5 --shift-range 2", "--shift-range does not apply to omniglot-5, whose memory is an LRUA"),
         ("train copy --decay 0.9", "--decay does not apply to copy, whose memory is an NTM"),
+        ("train copy --easy-steps 5", "easy_steps must be 0 for copy"),
+        ("train omniglot-5 --easy-steps -5", "easy_steps must be an integer of at least 0, was -5"),
         ("train omniglot-5 --data-dir nowhere", "the data directory nowhere does not exist"),
         ("data chek omniglot", "action must be one of 'fetch', 'check', was 'chek'; did you mean 'check'?"),
         ("data check omniglott", "did you mean 'omniglot'?"),

@@ -199,7 +199,7 @@ def test_the_settings_of_few_shot_learning():
     for name, cell in found.items():
         config = cell.config
         assert config.persistent == ("persistent" in name)
-        assert (config.iterations, config.batch_size) == (100_000, 16)
+        assert (config.iterations, config.batch_size, config.easy_steps) == (100_000, 16, 0)
         assert (config.optimiser.kind, config.optimiser.learning_rate) == ("rmsprop", 1e-4)
         assert config.test_sequences >= 1_000
     beside = dict(found["omniglot-10-persistent/nutm"].beside)

@@ -114,6 +114,40 @@ def test_labels_and_classes_are_even():
     assert np.bincount(labels.ravel(), minlength=5) / labels.size == pytest.approx(np.full(5, 0.2), abs=0.01)
 
 
+def test_easy_episodes_have_fewer_classes_with_any_of_the_labels_and_one_drawing_of_each():
+    task = Omniglot(easy_steps=100)
+    batch = task.batch(0, 0, 0, 600)
+    labels = labels_of(batch)
+    counts = [len(set(labels[:, b].tolist())) for b in range(600)]
+    assert np.bincount(counts, minlength=6)[2:] / 600 == pytest.approx(np.full(4, 0.25), abs=0.07)
+    assert np.bincount(labels.ravel(), minlength=5) / labels.size == pytest.approx(np.full(5, 0.2), abs=0.03)
+    for b in range(20):
+        for label in set(labels[:, b].tolist()):
+            drawings = batch.inputs[labels[:, b] == label, b, :400]
+            assert (drawings == drawings[0]).all()
+
+
+def test_easy_episodes_become_fewer_until_there_are_none():
+    task, plain = Omniglot(easy_steps=100), Omniglot()
+    shares = []
+    for step in (0, 50, 90, 100, 10_000):
+        mixed, pure = task.batch(0, 0, step, 200), plain.batch(0, 0, step, 200)
+        shares.append(float((mixed.inputs != pure.inputs).any((0, 2)).mean()))
+    assert shares == pytest.approx([1, 0.5, 0.1, 0, 0], abs=0.08)
+    assert shares[3:] == [0, 0]
+    # A block of many steps knows where each of them is.
+    block = task.block(0, 0, 98, 4, 50)
+    for step, batch in enumerate(block):
+        np.testing.assert_array_equal(batch.inputs, task.batch(0, 0, 98 + step, 50).inputs)
+
+
+def test_progress_is_judged_without_easy_episodes():
+    assert Omniglot(easy_steps=100).held_out() == Omniglot()
+
+
+# --- turned and moved -------------------------------------------------------------------------------------------------
+
+
 def test_a_class_is_turned_as_a_whole():
     known = {}
     for pixels, place in small_images().items():
@@ -265,7 +299,7 @@ def test_every_drawing_may_need_a_slot():
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fields", [{"classes": 1}, {"length": 0}, {"purpose": "validation"}])
+@pytest.mark.parametrize("fields", [{"classes": 1}, {"length": 0}, {"purpose": "validation"}, {"easy_steps": -1}])
 def test_a_task_that_makes_no_sense_is_refused(fields):
     with pytest.raises(UserError):
         Omniglot(**fields)

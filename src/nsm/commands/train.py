@@ -127,6 +127,8 @@ class Train:
     """Draw the tape's size afresh for every batch."""
     cell_noise: Float = None
     """Deviation of the noise on the LSTM's cell."""
+    easy_steps: Int = None
+    """For how many iterations easy episodes are mixed in (omniglot)."""
     persistent: Bool = None
     """Memory goes from each batch to the next."""
     key_loss: Float = None

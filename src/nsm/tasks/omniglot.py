@@ -1,10 +1,11 @@
 """Few-shot classification of Omniglot's characters."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import radians
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from nsm.checks import UserError, choose
 from nsm.data import omniglot, source
@@ -19,7 +20,7 @@ from nsm.tasks.randomness import Draws
 PIXELS = omniglot.SMALL_SIDE**2
 PRESENTATIONS = 10
 """Accuracy is reported for the first ten presentations of a class."""
-_CHARACTERS, _QUARTERS, _PLACES, _NAMES, _DRAWINGS, _ANGLES, _SHIFTS = range(7)
+_CHARACTERS, _QUARTERS, _PLACES, _NAMES, _DRAWINGS, _ANGLES, _SHIFTS, _EASY, _COUNT = range(9)
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Omniglot(Classification):
         quarters: classes are turned by multiples of 90°.
         angle: drawings are turned by up to this many degrees.
         shift: and moved by up to this many of the 20 pixels.
+        easy_steps: how long easy episodes are mixed in: all are easy at step 0, none is from this step on. An easy
+            one has 2 to C classes, whose labels are any of the C, and shows one drawing of each, over and over, as it
+            is. Comparing drawings and remembering names are worth nothing without each other, which is why machines
+            stay at the level of chance for long; in easy episodes names alone are worth something, and comparing is
+            simple.
     """
 
     ranges: ClassVar[tuple[str, ...]] = ("length",)
@@ -53,11 +59,13 @@ class Omniglot(Classification):
     quarters: bool = True
     angle: float = 11.25
     shift: float = 2.0
+    easy_steps: int = 0
 
     def __post_init__(self) -> None:
         check_count(self, "classes", least=2)
         check_count(self, "length")
         choose("purpose", self.purpose, ("train", "test"))
+        check_count(self, "easy_steps", least=0)
 
     @property
     def input_size(self) -> int:
@@ -74,6 +82,9 @@ class Omniglot(Classification):
     def require(self) -> None:
         self._characters()
 
+    def held_out(self) -> "Omniglot":
+        return replace(self, easy_steps=0)
+
     def min_slots(self, batch: Batch) -> int:
         """One for every drawing that is shown."""
         return self.length
@@ -81,15 +92,17 @@ class Omniglot(Classification):
     def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
         images, usable = self._characters()
         # All but the names goes by place, 0 to C − 1: a drawing can't tell what it is called.
-        place = (draws.uniform(_PLACES, self.length) * self.classes).astype(np.int64)
+        easy = self._easy(draws)
+        count = np.where(easy, draws.integers(_COUNT, (2, self.classes))[:, None], self.classes)
+        place = (draws.uniform(_PLACES, self.length) * count).astype(np.int64)
         presentation = _of_place(np.cumsum(one_hot(place, self.classes), axis=1), place).astype(np.int64) - 1
         chosen = usable[draws.distinct(_CHARACTERS, self.classes, len(usable))]
         quarter = (draws.uniform(_QUARTERS, self.classes) * 4 * self.quarters).astype(np.int64)
-        angle = self._small(draws, _ANGLES, radians(self.angle))
-        shift = self._small(draws, _SHIFTS, self.shift, 2)
+        angle = self._small(draws, _ANGLES, radians(self.angle)) * ~easy
+        shift = self._small(draws, _SHIFTS, self.shift, 2) * ~easy
         drawings = (
             np.take_along_axis(chosen, place, 1),
-            self._drawings(draws, place, presentation),
+            self._drawings(draws, place, presentation * ~easy),
             *_turned(np.take_along_axis(quarter, place, 1), angle),
             *np.split(shift, 2, axis=1),
         )
@@ -123,6 +136,11 @@ class Omniglot(Classification):
                 f"Omniglot.classes is {self.classes}: there are {len(usable)} characters to {self.purpose}."
             )
         return data.images.reshape(*data.images.shape[:2], -1), usable
+
+    def _easy(self, draws: Draws) -> npt.NDArray[np.bool_]:
+        """(N, 1) which episodes are easy."""
+        step = draws.first_step + np.arange(draws.sequences)[:, None] // draws.batch_size
+        return draws.uniform(_EASY, 1) * self.easy_steps < self.easy_steps - step
 
     def _drawings(self, draws: Draws, place: Ints, presentation: Ints) -> Ints:
         """(N, T) which drawing of its character: all of a class in random order, then again from the first."""

@@ -62,6 +62,8 @@ class RunConfig:
     """Draw the size of the tape afresh for every batch, log-uniform between what the sequence needs and N."""
     cell_noise: float = 0.0
     """Deviation of Gaussian noise on the LSTM's cell while training."""
+    easy_steps: int = 0
+    """Few-shot learning: for how many iterations easy episodes are mixed in, ever fewer of them."""
     persistent: bool = False
     """Memory is not wiped: a batch begins with what the one before left in it; controller and reads begin anew."""
     key_loss: float = 0.1
@@ -94,7 +96,8 @@ class RunConfig:
             at_least(name, getattr(self, name), 1)
         for name in ("test_sequences", "checkpoint_every", "keep_checkpoints"):
             at_least(name, getattr(self, name), 1)
-        at_least("stop_when_solved", self.stop_when_solved, 0)
+        for name in ("stop_when_solved", "easy_steps"):
+            at_least(name, getattr(self, name), 0)
         if not 1 <= self.world_size <= self.batch_size:
             raise UserError(
                 f"batch_size must be at least 1 for each of the {self.world_size} processes, was {self.batch_size}"

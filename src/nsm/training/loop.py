@@ -18,7 +18,7 @@ from nsm.checks import UserError
 from nsm.fused.function import unsupported
 from nsm.machine import Machine, MachineConfig
 from nsm.memories import DNC, NTM
-from nsm.tasks import Batch, Continual, Task
+from nsm.tasks import Batch, Continual, Omniglot, Task
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
 from nsm.training.config import RunConfig
@@ -156,6 +156,10 @@ def task_pair(config: RunConfig) -> tasks.TaskPair:
     train, test = replace(pair.train, ragged=config.ragged), pair.test
     if isinstance(train, Continual):
         train = replace(train, iterations_per_phase=max(1, config.iterations // len(train.phases)))
+    if isinstance(train, Omniglot):
+        train = replace(train, easy_steps=config.easy_steps)
+    elif config.easy_steps:
+        raise UserError(f"easy_steps must be 0 for {config.task}: only few-shot tasks have easy episodes")
     if (train.input_size, train.output_size) != (config.machine.input_size, config.machine.output_size):
         raise UserError(
             f"{config.task} has {train.input_size} inputs and {train.output_size} outputs, "
