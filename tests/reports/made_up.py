@@ -16,7 +16,7 @@ def curve(*losses: float, every: int = 100) -> list[dict[str, Any]]:
 
 
 def keep(root: Path, experiment: str, settings: str, row: str, model: str, seed: int, **changes: Any) -> Path:
-    """Keep a seed; `best` are its figures on the test, `solved` the iteration it was solved at."""
+    """Keep a seed: `best`, its figures on the test; `solved`, the iteration it was solved at; whether it is `over`."""
     best = {"loss": 0.1, "bit_errors": 0.0, "l1_errors": 0.0, "perfect": 1.0, **changes.get("best", {})}
     solved = changes.get("solved")
     result = {
@@ -32,5 +32,6 @@ def keep(root: Path, experiment: str, settings: str, row: str, model: str, seed:
     config = {"task": row, "seed": seed, "iterations": changes.get("iterations", 1000)}
     lines = changes.get("curve", curve(0.6, 0.3, 0.1))
     place = root / Key(experiment, settings, row, model, seed).cell / f"seed-{seed}.json"
-    write(Record(config, seed, VERSIONS, lines, None if failure else result, failure), place)
+    over = changes.get("over", True)
+    write(Record(config, seed, VERSIONS, lines, result if over and not failure else None, failure), place)
     return place

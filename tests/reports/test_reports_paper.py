@@ -254,6 +254,23 @@ def test_few_shot_results_stand_beside_the_published_ones(root):
     assert picture.draw().axes[0].lines[0].get_ydata().tolist() == [0.3]
 
 
+def test_question_answering_that_is_not_over_shows_its_last_epoch(root):
+    def line(step, error):
+        held_out = {"error": error} | {f"word_error/qa{n}": error for n in range(1, 21)}
+        return {"step": step, "loss": 1.0, "held_out": held_out}
+
+    curve = [line(100, 0.5), line(200, 0.25)]
+    keep(root, "babi", "default", "babi", "nutm-4", 0, iterations=1000, curve=curve, over=False)
+    section = others.question_answering(Evidence(None, root))
+    assert section.verdict.status == "not yet run"
+    rows = table(section, "NUTM-4, seed 0, 200 of 1,000 iterations").rows
+    assert [tuple(row) for row in rows[::10]] == [
+        ("1: 1 supporting fact", "25.0"),
+        ("11: basic coreference", "25.0"),
+        ("mean", "25.0"),
+    ]
+
+
 def test_tasks_learned_alone_are_there_only_if_they_were_run(root):
     assert others.tasks_alone(Evidence(None, root)) is None
     for task, error in (("babi-1", 0.02), ("babi-20", 0.07)):

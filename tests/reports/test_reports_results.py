@@ -14,6 +14,7 @@ from nsm.experiments.bootstrap import difference
 from nsm.experiments.paper import Cell
 from nsm.experiments.results import Key
 from nsm.experiments.summary import summarise
+from nsm.reports.paper.evidence import Evidence
 from nsm.training.run import RunDirectory
 from reports.made_up import curve, keep
 
@@ -38,8 +39,22 @@ def runs(tmp_path_factory):
 @pytest.fixture
 def kept(runs, tmp_path):
     said = list(results.collect(runs, tmp_path / "results"))
-    assert any("seed-3 is not over yet: left out" in line for line in said)
+    assert any("seed-3.json, not over yet: 6 iterations" in line for line in said)
     return tmp_path / "results"
+
+
+def test_of_a_run_that_is_not_over_its_curve_is_kept_and_a_newer_one_goes_before_it(runs, kept, tmp_path):
+    place = kept.joinpath(*CELL, "seed-3.json")
+    found = results.read(place)
+    assert (found.result, found.failure) == (None, None)
+    assert [line["step"] for line in found.evaluations] == [2, 4, 6]
+    later = shutil.copytree(runs, tmp_path / "later")
+    assert Evidence(later, kept).places[Key(*CELL, 3)] == later.joinpath(*CELL, "seed-3")
+    shutil.copyfile(kept.joinpath(*CELL, "seed-0.json"), place)
+    assert Evidence(later, kept).places[Key(*CELL, 3)] == place, "what was kept is over, and the run is not"
+    later.joinpath(*CELL, "seed-3", "metrics.jsonl").write_text("")
+    said = list(results.collect(later, tmp_path / "again"))
+    assert any("seed-3 has not been evaluated yet: left out" in line for line in said)
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------
@@ -97,7 +112,7 @@ def test_summaries_are_the_same_from_either_source(runs, kept):
 
 def test_runs_and_results_are_found_by_whose_they_are(runs, kept):
     assert set(results.find(runs)) == {Key(*CELL, seed) for seed in range(4)}
-    assert set(results.find(kept)) == {Key(*CELL, seed) for seed in range(3)}, "kept machines are no results"
+    assert set(results.find(kept)) == {Key(*CELL, seed) for seed in range(4)}, "kept machines are no results"
     assert results.find(runs / "nowhere") == {}
 
 
@@ -188,7 +203,7 @@ def test_collecting_twice_gives_the_same_files(runs, kept):
 def test_collect_says_what_it_keeps(runs, tmp_path):
     said = call("collect", "--runs", runs, "--out", tmp_path / "out")
     assert said.code == 0, said.err
-    assert said.out.count("kept ") == 4
+    assert said.out.count("kept ") == 5
     assert (tmp_path / "out").joinpath(*CELL, "seed-1.json").is_file()
 
 

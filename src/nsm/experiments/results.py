@@ -65,6 +65,11 @@ class Record:
     result: dict[str, Any] | None
     failure: dict[str, Any] | None
 
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The lines of the curve with figures of held-out sequences."""
+        return [line for line in self.curve if "held_out" in line]
+
 
 def find(root: Path) -> dict[Key, Path]:
     """All runs or kept results under a root, by whose they are."""
@@ -160,16 +165,20 @@ def _rounded(value: Any) -> Any:
 
 
 def collect(runs: Path, out: Path) -> Iterator[str]:
-    """Keep every run under `runs` that is over, and each cell's best machine; says what it keeps, and what it can't."""
+    """Keep every run under `runs`, and each cell's best machine; says what it keeps, and what it can't.
+
+    Of a run that is not over, what it has come to so far is kept: its curve.
+    """
     cells: dict[Path, list[tuple[float, Path]]] = {}
     for key, place in find(runs).items():
         record = read(place)
-        if record.result is None and record.failure is None:
-            yield f"{place} is not over yet: left out"
+        over = record.result is not None or record.failure is not None
+        if not over and not record.evaluations:
+            yield f"{place} has not been evaluated yet: left out"
             continue
         kept = out / key.cell / f"seed-{key.seed}.json"
         write(record, kept)
-        yield f"kept {kept}"
+        yield f"kept {kept}" + ("" if over else f", not over yet: {record.curve[-1]['step']:,} iterations")
         if record.result is not None:
             cells.setdefault(key.cell, []).append((badness(record.result), place))
     for cell, seeds in cells.items():

@@ -86,8 +86,8 @@ class Evidence:
         self.places: dict[Key, Path] = {}
         for root in self.roots:
             for key, place in results.find(root).items():
-                # A run goes before what was kept of it, once it is over.
-                if key not in self.places or any(results.outcome(place)):
+                # A run goes before what was kept of it, unless only that was over.
+                if key not in self.places or any(results.outcome(place)) or not any(results.outcome(self.places[key])):
                     self.places[key] = place
 
     def settings(self, experiment: str) -> list[Settings]:

@@ -140,6 +140,9 @@ def question_answering(evidence: Evidence) -> Section:
         Table(("model", "paper", "ours", "seeds"), rows, caption="Mean error over the 20 tasks, per cent."),
         _task_table(group),
     ]
+    so_far = _so_far(group)
+    if so_far is not None:
+        blocks.append(so_far)
     name = f"babi-{settings.directory}-tasks" if settings is not None else "babi-tasks"
     blocks.append(
         Picture(
@@ -151,6 +154,26 @@ def question_answering(evidence: Evidence) -> Section:
     )
     title = "Table 3: question answering"
     return Section(title, paper, judge(claims, settings), sources(settings, group.values()), blocks)
+
+
+def _so_far(group: Group) -> Table | None:
+    """Runs that are not over: the error of every task after their last epoch."""
+    last: dict[str, dict[str, float]] = {}
+    for (_, model), seeds in group.items():
+        for record in seeds.records:
+            if record.result is None and record.failure is None and record.evaluations:
+                line = record.evaluations[-1]
+                of = f"{line['step']:,} of {record.config['iterations']:,} iterations"
+                last[f"{model.upper()}, seed {record.seed}, {of}"] = line["held_out"]
+    if not last:
+        return None
+    rows = []
+    for n, (title, _, _) in enumerate(published.PUBLISHED_BABI_TASKS):
+        errors = [100 * found[f"word_error/qa{n + 1}"] for found in last.values()]
+        rows.append((f"{n + 1}: {title}", *(number(error, 1) for error in errors)))
+    rows.append(("mean", *(number(100 * found["error"], 1) for found in last.values())))
+    caption = "Runs that are not over: error of every task in per cent after the last epoch, on validation stories."
+    return Table(("task", *last), rows, caption=caption)
 
 
 def tasks_alone(evidence: Evidence) -> Section | None:
