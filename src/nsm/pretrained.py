@@ -35,8 +35,25 @@ def to_json(value: Any) -> Any:
     return value
 
 
+ADDED: dict[str, Any] = {
+    "Controller.input_gain": 1.0,
+    "Controller.forget_bias": 0.0,
+    "Interface.keys": "own",
+    "Interface.sharpness": 0.0,
+    "LRUA.strength": 1.0,
+    "RunConfig.easy_steps": 0,
+    "RunConfig.follow_test": False,
+    "RunConfig.persistent": False,
+    "RunConfig.world_size": 1,
+}
+"""Options that came later, and what files without them mean: not today's default, which may change."""
+
+
 def from_json(cls: type[C], data: Any, where: str = "config") -> C:
-    """The configuration of class `cls` that `to_json` made `data` of; refuses unknown and missing fields."""
+    """The configuration of class `cls` that `to_json` made `data` of; refuses unknown and missing fields.
+
+    Of earlier versions' files, fields may be missing that came later.
+    """
     if not isinstance(data, dict):
         raise UserError(f"{where} must be an object, was {data!r}")
     if cls is MemoryConfig:
@@ -46,6 +63,8 @@ def from_json(cls: type[C], data: Any, where: str = "config") -> C:
     known = [f.name for f in dataclasses.fields(typing.cast(Any, cls))]
     for name in data:
         choose(f"a field of {where}", name, known)
+    later = {name: ADDED[of] for name in known if (of := f"{cls.__name__}.{name}") in ADDED}
+    data = later | data
     for name in known:
         if name not in data:
             raise UserError(f"{where}.{name} is missing")

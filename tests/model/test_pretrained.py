@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from nsm import (
     DNC,
+    LRUA,
     MANN,
     NTM,
     NUTM,
@@ -23,7 +24,10 @@ from nsm import (
     Programs,
 )
 from nsm.controllers import NETWORKS
+from nsm.memories import MemoryConfig
+from nsm.pretrained import ADDED, from_json, to_json
 from nsm.programs import ATTENTION
+from nsm.training.config import RunConfig
 
 EXACT = {"rtol": 0.0, "atol": 0.0}
 
@@ -216,6 +220,16 @@ def test_json_of_something_else(saved, content):
 def test_another_version(saved, version):
     edit(saved, lambda document: document.update(version=version))
     refuses(saved, f"has format version {version!r}; this nsm reads version 1")
+
+
+def test_files_without_options_that_came_later_mean_what_they_meant():
+    for option, meaning in ADDED.items():
+        owner, name = option.split(".")
+        cls = {kind.__name__: kind for kind in (Controller, Interface, LRUA, RunConfig)}[owner]
+        sizes = {"task": "copy", "machine": NUTM(3, 2, 2).config} if cls is RunConfig else {}
+        document = to_json(cls(**sizes))
+        del document[name]
+        assert getattr(from_json(MemoryConfig if cls is LRUA else cls, document), name) == meaning
 
 
 DAMAGES = {
