@@ -170,7 +170,7 @@ def test_all_tasks_as_good_as_published_are_reproduced(root):
     section = synthetic.single(Evidence(None, root))
     assert section.verdict == Verdict("reproduced", "All 12 claims found again.")
     assert "128.00 bits" in next(block.text for block in section.blocks if isinstance(block, Note))
-    assert section.sources == "Paper settings; 1 finished seeds a cell; 1,000 iterations a run; commit abc123."
+    assert section.sources == "Paper settings; 1 finished seed a cell; 1,000 iterations a run; commit abc123."
 
 
 def test_other_settings_follow_with_their_own_verdict(root):

@@ -122,16 +122,17 @@ def _question_answering(
     if preset == "default":
         # With the usual start a machine answers with some place that was mentioned lately, half of the time right, and
         # then learns its stories by heart. With this one states in which the same word was last are alike, what was
-        # written in one is found in the other, and the first task is solved in seven epochs.
+        # written in one is found in the other, and the error of the first task falls below 5 % in thirty epochs.
         machine = replace(
             machine,
             controller=replace(machine.controller, input_gain=4.0, forget_bias=1.0),
             interface=replace(machine.interface, keys="written", sharpness=10.0),
         )
-        optimiser = OptimiserConfig(learning_rate=2e-4)
+        optimiser = OptimiserConfig(learning_rate=5e-4)
         if len(numbers) == 1:
             # The stories are few: it takes updates more than it takes stories.
-            batch_size, length = 8, {"iterations": 12_000, "solved_loss": 0.03, "stop_when_solved": 2}
+            optimiser, batch_size = OptimiserConfig(learning_rate=2e-4), 8
+            length = {"iterations": 12_000, "solved_loss": 0.03, "stop_when_solved": 2}
     epoch = babi.epoch(numbers, batch_size)
     return RunConfig(
         task,

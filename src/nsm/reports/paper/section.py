@@ -36,9 +36,10 @@ def sources(settings: Settings | None, seeds: Iterable[Seeds]) -> str:
     counts = [len(cell.finished) for cell in seeds]
     budgets = sorted({int(record.config["iterations"]) for record in records})
     shown = f"{min(counts)}–{max(counts)}" if min(counts) < max(counts) else f"{counts[0]}"
+    word = "seed" if max(counts) == 1 else "seeds"
     iterations = " or ".join(f"{budget:,}" for budget in budgets)
     return (
-        f"{settings.words[0].upper()}{settings.words[1:]}; {shown} finished seeds a cell; "
+        f"{settings.words[0].upper()}{settings.words[1:]}; {shown} finished {word} a cell; "
         f"{iterations} iterations a run; commit {commits(records)}."
     )
 
