@@ -108,6 +108,15 @@ def test_the_settings_of_the_paper():
     assert (single.key_loss, single.key_loss_decay) == (0.1, 0.9)
 
 
+def test_only_takes_parts_of_names_and_a_whole_name_for_itself():
+    def names(only):
+        return [cell.name for cell in cells("single", only=only)]
+
+    assert names("copy/nutm") == ["copy/nutm"]
+    assert names("opy/nutm") == ["copy/nutm", "repeat-copy/nutm", "long-copy/nutm"]
+    assert names("long,copy/ntm") == ["copy/ntm", "long-copy/ntm", "long-copy/nutm"]
+
+
 def test_only_keeps_cells_by_name_and_a_budget_cuts_their_runs():
     found = cells("single", only="recall/nutm", budget=7)
     assert [cell.name for cell in found] == ["associative-recall/nutm"]

@@ -57,7 +57,7 @@ class Reproduce:
     address: Annotated[str | None, option("STR", "a cluster of its own, on this machine")] = None
     """Of an existing Ray cluster, host:port or auto."""
     only: Annotated[str | None, option("STR", "all")] = None
-    """Only cells whose name contains this, like copy/nutm, or one of several parts with commas between them."""
+    """Only the cell of this name, like copy/nutm, or those whose names contain it, or several with commas."""
     budget: Annotated[int | None, option("INT", "the paper's")] = None
     """At most this many iterations per run."""
     out: Path = Path("runs")
