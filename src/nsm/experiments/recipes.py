@@ -118,7 +118,7 @@ def _question_answering(
     """bAbI: an evaluation on all validation stories after each epoch."""
     machine, optimiser = question_answering(1 if model == "dnc" else programs or 4).preset(preset), OptimiserConfig()
     batch_size = 32
-    length: dict[str, Any] = {}
+    stop: dict[str, Any] = {}
     if preset == "default":
         # With the usual start a machine answers with some place that was mentioned lately, half of the time right, and
         # then learns its stories by heart. With this one states in which the same word was last are alike, what was
@@ -132,7 +132,7 @@ def _question_answering(
         if len(numbers) == 1:
             # The stories are few: it takes updates more than it takes stories.
             optimiser, batch_size = OptimiserConfig(learning_rate=2e-4), 8
-            length = {"iterations": 12_000, "solved_loss": 0.03, "stop_when_solved": 2}
+            stop = {"solved_loss": 0.03, "stop_when_solved": 2}
     epoch = babi.epoch(numbers, batch_size)
     return RunConfig(
         task,
@@ -140,11 +140,12 @@ def _question_answering(
         optimiser,
         preset,
         protocol="authors" if preset == "authors" else "paper",
+        iterations=EPOCHS * epoch,
         batch_size=batch_size,
         log_every=min(100, epoch),
         evaluate_every=epoch,
         evaluate_sequences=ALL,
         test_sequences=ALL,
         checkpoint_every=min(500, epoch),
-        **({"iterations": EPOCHS * epoch} | length),
+        **stop,
     )
