@@ -39,7 +39,7 @@ RELIABLE: dict[str, dict[str, Any]] = {
     "repeat-copy": {"iterations": 50_000, "random_slots": True, "cell_noise": 0.3},
     "associative-recall": {"iterations": 40_000, "random_slots": True, "learning_rate": 1e-4, "final_rate": 1.0},
     "ngrams": {"iterations": 50_000, "learning_rate": 1e-4},
-    "priority-sort": {"iterations": 50_000, "learning_rate": 1e-4},
+    "priority-sort": {"iterations": 100_000, "learning_rate": 1e-4, "cell_noise": 0.2},
     "continual": {"iterations": 80_000, "batch_size": 16, "learning_rate": 1e-4, "final_rate": 1.0},
 }
 """Where a default run departs from batch 4 and a learning rate of 2e-4 that falls to 2 %."""
