@@ -13,7 +13,7 @@ from nsm.data.stories import vocabulary
 from nsm.memories import Addresses, Memory
 from nsm.memories.memory import Head
 from nsm.reports.execution import POOL, execute, probabilities
-from nsm.tasks import Classification, Continual, Copy, Padded, RepeatCopy, Sequencing
+from nsm.tasks import Classification, Continual, Copy, Omniglot, Padded, RepeatCopy, Sequencing
 from nsm.tasks.babi import Babi
 from nsm.training.evaluation import TEST
 
@@ -91,6 +91,11 @@ def test_the_words_of_question_answering_are_known():
     assert Babi((1,)).choices[:3] == tuple(vocabulary())[:3]
     assert len(Babi((1,)).choices) == Babi((1,)).output_size
     assert Choose().choices == ()
+
+
+def test_the_pictures_of_few_shot_learning_are_known():
+    assert Omniglot().picture ** 2 + 5 == Omniglot().input_size
+    assert Choose().picture == Babi((1,)).picture == 0
 
 
 def test_stretches_part_subtasks_and_phases(known):

@@ -40,8 +40,13 @@ def hover(page, row, x, y=0.5):
 
 
 def pixel(page, row, x, y):
-    """The colour of a point of a row, given as shares; read from a copy: the page's own canvas stays as it is."""
-    return page.locator(f"canvas[data-row='{row}']").evaluate(
+    """The colour of a point of a row, given as shares."""
+    return colour(page.locator(f"canvas[data-row='{row}']"), x, y)
+
+
+def colour(canvas, x, y):
+    """Of a point of a canvas; read from a copy: the page's own canvas stays as it is."""
+    return canvas.evaluate(
         """(canvas, [x, y]) => {
             const copy = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
             const context = copy.getContext("2d", { willReadFrequently: true });
@@ -50,6 +55,24 @@ def pixel(page, row, x, y):
         }""",
         [x, y],
     )
+
+
+def test_an_input_that_begins_with_a_picture_is_shown_as_one(watch, known):
+    """Step 1 has a picture of 2 × 2 points, dark at the lower left, before its two numbers."""
+    picture = np.zeros((6, 4), np.float32)
+    picture[0, 2] = 1
+    page = watch([replace(known, inputs=np.hstack([picture, known.inputs]), picture=2)])
+    canvas = page.locator("#vectors")
+    box = canvas.bounding_box()
+
+    def at(x, y):
+        return sum(colour(canvas, x / box["width"], y / box["height"]))
+
+    upper, lower = 16 + 2, 16 + 5 + 2
+    assert at(2, lower) < 200 < 600 < at(2, upper)
+    assert at(7, lower) > 600
+    row = 16 + 2 * 5 + 8 + 11
+    assert at(13, row) < 200 < 600 < at(26 + 13, row), "the numbers after it are a row of cells, as ever"
 
 
 # --- packing ----------------------------------------------------------------------------------------------------------

@@ -72,6 +72,8 @@ class Execution:
     """Whether an answer is one of O choices, and not O bits."""
     words: tuple[str, ...] = ()
     """What the choices and inputs are called, where they are words."""
+    picture: int = 0
+    """The side of the square picture an input begins with."""
 
     @property
     def steps(self) -> int:
@@ -166,6 +168,7 @@ def from_trace(
             memory=None if happened.memory is None else happened.memory[:end, b],
             choice=isinstance(task, Classification),
             words=task.choices if isinstance(task, Classification) else (),
+            picture=task.picture if isinstance(task, Classification) else 0,
         )
         for b, (name, end) in enumerate(zip(names, batch.lengths.tolist(), strict=True))
     ]

@@ -109,6 +109,11 @@ class Classification(Task):
         """What the O choices are called, and the inputs, too; nothing where they have no names."""
         return ()
 
+    @property
+    def picture(self) -> int:
+        """The side of the square picture an input begins with; 0 where there is none."""
+        return 0
+
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross-entropy (nats) of logits (T, B, O) over the counted steps."""
         answers, targets = counted(logits, batch)

@@ -79,6 +79,10 @@ class Omniglot(Classification):
     def max_length(self) -> int:
         return self.length
 
+    @property
+    def picture(self) -> int:
+        return omniglot.SMALL_SIDE
+
     def require(self) -> None:
         self._characters()
 

@@ -51,6 +51,7 @@ def execution(run: Execution) -> dict[str, Any]:
         "asked": run.asked,
         "unit": run.unit,
         "words": run.words,
+        "picture": run.picture,
         "stretches": run.stretches(),
         "used": run.used_slots(),
         "inputs": exact(run.inputs),

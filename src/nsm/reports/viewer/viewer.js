@@ -403,24 +403,33 @@ function strongest(head) {
   return { place, weight: head.address.at(start + place) };
 }
 
-/** Input, target and output of this step as rows of cells. */
+const PIXEL = 5;
+
+/** Input, target and output of this step as rows of cells; an input that begins with a picture, that as one. */
 function drawVectors() {
   const { run, step } = state;
   const canvas = byId("vectors");
   const counted = run.counted.raw[step] > 0;
   const bands = [["input", run.inputs, true], ["target", run.targets, counted], ["output", run.answers, counted]];
-  const { context, width } = fit(canvas, bands.length * 46);
+  const side = run.picture;
+  const lower = side ? side * PIXEL + 8 : 0;
+  const { context, width } = fit(canvas, bands.length * 46 + lower);
   context.font = "12px system-ui, sans-serif";
   context.textBaseline = "top";
   bands.forEach(([name, array, shown], k) => {
     const size = array.shape[1];
-    const cell = Math.min(26, width / size);
     const word = shown ? wordAt(array, step) : "none asked for";
     context.fillStyle = colours.soft;
-    context.fillText(word ? `${name}: ${word}` : name, 0, k * 46);
-    for (let c = 0; c < size; c++) {
+    context.fillText(word ? `${name}: ${word}` : name, 0, k * 46 + (k ? lower : 0));
+    const first = k ? 0 : side * side;
+    for (let c = 0; c < first; c++) {
+      context.fillStyle = mixed(array.at(step * size + c));
+      context.fillRect((c % side) * PIXEL, 16 + Math.floor(c / side) * PIXEL, PIXEL, PIXEL);
+    }
+    const cell = Math.min(26, width / (size - first));
+    for (let c = first; c < size; c++) {
       const value = array.at(step * size + c);
-      const [x, y] = [c * cell, k * 46 + 16];
+      const [x, y] = [(c - first) * cell, k * 46 + 16 + lower];
       const pad = cell > 6 ? 1 : 0;
       context.fillStyle = !shown ? colours["cell-none"] : mixed(value);
       context.fillRect(x, y, cell - pad, 22);
