@@ -44,6 +44,7 @@ ADDED: dict[str, Any] = {
     "RunConfig.easy_steps": 0,
     "RunConfig.follow_test": False,
     "RunConfig.persistent": False,
+    "RunConfig.wiped_steps": 0,
     "RunConfig.world_size": 1,
 }
 """Options that came later, and what files without them mean: not today's default, which may change."""

@@ -50,6 +50,20 @@ def test_the_second_batch_begins_where_the_first_one_ended(backend):
     assert continued != pytest.approx(wiped, rel=1e-4), "what was left makes no difference here"
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_memory_may_be_wiped_at_first(backend):
+    config = kept_config(wiped_steps=2)
+    wiped, persistent, both = (
+        steps(build(c, backend), c, 4)
+        for c in (replace(config, wiped_steps=0, persistent=False), replace(config, wiped_steps=0), config)
+    )
+    assert both[:2] == pytest.approx(wiped[:2], rel=1e-6)
+    assert both[1] != pytest.approx(persistent[1], rel=1e-4)
+    assert both[2] != pytest.approx(wiped[2], rel=1e-4)
+    with pytest.raises(UserError, match="wiped_steps must be 0 unless memory is persistent, was 2"):
+        small(wiped_steps=2)
+
+
 def test_no_gradient_crosses_the_border():
     """The gradient of the second batch alone, its memory a constant, and that of both back ends."""
     config = kept_config()

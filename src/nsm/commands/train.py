@@ -131,6 +131,8 @@ class Train:
     """For how many iterations easy episodes are mixed in (omniglot)."""
     persistent: Bool = None
     """Memory goes from each batch to the next."""
+    wiped_steps: Int = None
+    """For how many iterations persistent memory is wiped nevertheless."""
     key_loss: Float = None
     """η_0, the weight of the loss on keys."""
     key_loss_decay: Float = None

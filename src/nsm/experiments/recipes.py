@@ -96,20 +96,24 @@ def recipe(task: str, model: str, preset: str = "default", programs: int | None 
 def _few_shot(task: str, model: str, preset: str, programs: int | None, persistent: bool) -> RunConfig:
     classes, best = FEW_SHOT[task]
     machine = few_shot(classes, 1 if model == "mann" else programs or best)
-    look: dict[str, Any] = {"evaluate_every": 1_000, "evaluate_sequences": 100, "follow_test": True}
+    values: dict[str, Any] = {"evaluate_every": 1_000, "evaluate_sequences": 100, "follow_test": True}
     if preset == "default":
         # Sharp reads, large interface weights and keys that start like what is written take a machine off the plateau
         # of guessing within 2,000 iterations; with the equations' blurred reads it still guessed after 4,000. With ten
-        # classes NUTM guesses for longer than 3,300 unless easy episodes are mixed in at first, and then for none; with
-        # memory that persists MANN does for longer than 5,000. Half the paper's batch learns as much from an iteration.
+        # classes NUTM guesses for longer than 3,300 unless easy episodes are mixed in at first, and then for none.
+        # Where memory persists it does for longer than 8,000 even so, unless memory is wiped while it learns what to
+        # do. Half the paper's batch learns as much from an iteration.
         assert isinstance(machine.memory, LRUA)
         memory = replace(machine.memory, strength=10.0)
         interface = replace(machine.interface, fan="head", keys="written")
         optimiser = OptimiserConfig("adam", learning_rate=1e-3, final_rate=0.05)
         sharp = replace(machine, memory=memory, interface=interface)
-        easy = 1_500 if classes > 5 or persistent else 0
-        return RunConfig(task, sharp, optimiser, preset, iterations=30_000, batch_size=8, easy_steps=easy, **look)
-    return RunConfig(task, machine.preset(preset), OptimiserConfig(), preset, iterations=100_000, batch_size=16, **look)
+        values |= {"easy_steps": 1_500 if classes > 5 or persistent else 0, "wiped_steps": 4_000 if persistent else 0}
+        values |= {"iterations": 30_000, "batch_size": 8, "persistent": persistent}
+        return RunConfig(task, sharp, optimiser, preset, **values)
+    return RunConfig(
+        task, machine.preset(preset), OptimiserConfig(), preset, iterations=100_000, batch_size=16, **values
+    )
 
 
 def _question_answering(

@@ -66,6 +66,8 @@ class RunConfig:
     """Few-shot learning: for how many iterations easy episodes are mixed in, ever fewer of them."""
     persistent: bool = False
     """Memory is not wiped: a batch begins with what the one before left in it; controller and reads begin anew."""
+    wiped_steps: int = 0
+    """Persistent memory: for how many iterations it is wiped nevertheless."""
     key_loss: float = 0.1
     """η_0, the weight of l_p at the first iteration; 0 leaves l_p out."""
     key_loss_decay: float = 0.9
@@ -96,7 +98,7 @@ class RunConfig:
             at_least(name, getattr(self, name), 1)
         for name in ("test_sequences", "checkpoint_every", "keep_checkpoints"):
             at_least(name, getattr(self, name), 1)
-        for name in ("stop_when_solved", "easy_steps"):
+        for name in ("stop_when_solved", "easy_steps", "wiped_steps"):
             at_least(name, getattr(self, name), 0)
         if not 1 <= self.world_size <= self.batch_size:
             raise UserError(
@@ -110,6 +112,8 @@ class RunConfig:
             raise UserError("stop_when_solved must be 0 for continual learning: it would end in the first phase")
         if self.persistent and self.world_size > 1:
             raise UserError("persistent memory needs one process: what is kept belongs to a whole batch")
+        if self.wiped_steps and not self.persistent:
+            raise UserError(f"wiped_steps must be 0 unless memory is persistent, was {self.wiped_steps}")
         if self.persistent and self.random_slots:
             raise UserError("persistent and random_slots exclude each other: what is kept needs a tape of one size")
         if self.cell_noise and self.machine.controller.kind != "lstm":

@@ -42,6 +42,8 @@ class Learner(ABC):
     def step(self, task: Task, batch: Batch, step: int) -> float:
         """Learn from a batch; returns its loss, without l_p. Everything random follows from the seed and the step."""
         slots, noise = self._draw(task, batch, step)
+        if step < self.config.wiped_steps:
+            self.kept = None
         part = self.ranks.part(batch, noise)
         self.gradient.fill_(0)
         loss = self._gradients(task, part.batch, slots, part.noise)
