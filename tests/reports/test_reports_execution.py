@@ -150,7 +150,7 @@ class Choose(Classification):
     input_size = output_size = max_length = 3
 
     def lay_out(self, draws, input_size, output_size):
-        raise NotImplementedError
+        raise AssertionError("no sequence is drawn of this task")
 
 
 class NothingState(NamedTuple):

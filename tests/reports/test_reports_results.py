@@ -52,6 +52,9 @@ def test_of_a_run_that_is_not_over_its_curve_is_kept_and_a_newer_one_goes_before
     assert Evidence(later, kept).places[Key(*CELL, 3)] == later.joinpath(*CELL, "seed-3")
     shutil.copyfile(kept.joinpath(*CELL, "seed-0.json"), place)
     assert Evidence(later, kept).places[Key(*CELL, 3)] == place, "what was kept is over, and the run is not"
+    before = place.read_bytes()
+    assert any("left as it is" in line for line in results.collect(later, kept))
+    assert place.read_bytes() == before, "a run that is not over takes nothing away"
     later.joinpath(*CELL, "seed-3", "metrics.jsonl").write_text("")
     said = list(results.collect(later, tmp_path / "again"))
     assert any("seed-3 has not been evaluated yet: left out" in line for line in said)

@@ -16,7 +16,7 @@ class Choices(Classification):
     input_size = output_size = max_length = 5
 
     def lay_out(self, draws, input_size, output_size):
-        raise NotImplementedError
+        raise AssertionError("no sequence is drawn of this task")
 
 
 def batch_of(labels):

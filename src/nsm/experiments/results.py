@@ -177,6 +177,9 @@ def collect(runs: Path, out: Path) -> Iterator[str]:
             yield f"{place} has not been evaluated yet: left out"
             continue
         kept = out / key.cell / f"seed-{key.seed}.json"
+        if not over and kept.exists() and any(outcome(kept)):
+            yield f"{place} is not over yet, and what {kept} has is: left as it is"
+            continue
         write(record, kept)
         yield f"kept {kept}" + ("" if over else f", not over yet: {record.curve[-1]['step']:,} iterations")
         if record.result is not None:
