@@ -38,6 +38,18 @@ def write_directory_atomically(path: Path, contents: dict[str, bytes]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def copy_directory_atomically(source: Path, path: Path, leave: str) -> None:
+    """Copy a directory but for the files called `leave`, under a temporary name first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(leave))
+        os.rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def remove_atomically(path: Path) -> None:
     """Remove a directory: it is hidden by one rename before it is taken apart, so that nobody finds half of it."""
     hidden = path.with_name(f".{path.name}.removed.{os.getpid()}")

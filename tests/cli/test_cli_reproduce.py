@@ -287,6 +287,33 @@ def test_few_shot_learning_has_a_table_by_presentation(everything, nsm):
     assert {f"accuracy/{k}" for k in range(1, 8)} <= run.metrics()[-1]["test"].keys()
 
 
+def test_what_another_experiment_has_run_is_copied_not_run_again(everything):
+    root, done = everything
+    assert "2 runs of ablation were finished by other experiments: copied" in done.stderr
+    assert "6 runs of factorial were finished by other experiments: copied" in done.stderr
+    for row, model, twin in (("associative-recall", "ntm", "ntm-large"), ("repeat-copy", "nutm", "nutm-small")):
+        run = root / "single" / "paper-2" / row / model / "seed-0"
+        copied = root / "factorial" / "paper-2" / row / twin / "seed-0"
+        for file in ("config.json", "metrics.jsonl", "result.json"):
+            assert (copied / file).read_bytes() == (run / file).read_bytes()
+        assert not (copied / "lock").exists()
+
+
+def test_only_equal_finished_runs_are_adopted(tmp_path):
+    cell, other = Cell("copy", "one", tiny()), Cell("copy", "other", tiny(batch_size=3))
+    source = tmp_path / "single" / "default" / "copy" / "one"
+    with Local(2) as engine:
+        campaign.run([Job(cell, 0, source / "seed-0"), Job(cell, 1, source / "seed-1")], engine)
+    (source / "seed-1" / "result.json").unlink()
+    (tmp_path / "old" / "default" / "copy" / "x" / "seed-0").mkdir(parents=True)
+    (tmp_path / "old" / "default" / "copy" / "x" / "seed-0" / "config.json").write_text("{}")
+    there = tmp_path / "factorial" / "default" / "copy"
+    wanted = [Job(c, seed, there / c.model / f"seed-{seed}") for c in (cell, other) for seed in (0, 1)]
+    assert campaign.adopt(wanted, tmp_path) == 1
+    assert [job.directory.exists() for job in wanted] == [True, False, False, False]
+    assert campaign.adopt(wanted, tmp_path) == 0
+
+
 def test_all_with_only_takes_the_experiments_that_have_such_cells(everything, nsm):
     root, _ = everything
     said = nsm("reproduce", "all", "--seeds", 1, "--budget", 2, "--out", root, "--only", "uniform", "--json")

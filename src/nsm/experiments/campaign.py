@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nsm.checks import UserError
+from nsm.experiments import results
 from nsm.experiments.engines.engine import Engine, Job, Outcome
 from nsm.experiments.paper import Cell
+from nsm.files import copy_directory_atomically
 from nsm.training.run import RunDirectory
 from nsm.training.signals import asked_by_signal
 
@@ -23,6 +26,26 @@ Tick = Callable[[dict[Job, Outcome | None]], None]
 def jobs(cells: list[Cell], seeds: int, root: Path) -> list[Job]:
     """All runs of a campaign: seed by seed, so that every cell has a first result early."""
     return [Job(cell, seed, root / cell.row / cell.model / f"seed-{seed}") for seed in range(seeds) for cell in cells]
+
+
+def adopt(campaign: list[Job], root: Path) -> int:
+    """Copy the finished runs under `root` that jobs not yet begun would only repeat; returns how many there were.
+
+    A configuration with its seed decides every byte of a run, and experiments overlap: the NTM of a single task is also
+    the ablation's and the factorial comparison's.
+    """
+    missing = {job.config: job for job in campaign if not job.directory.exists()}
+    found = 0
+    for place in results.find(root).values() if missing else ():
+        run = RunDirectory(place)
+        try:
+            job = missing.get(run.config()) if run.result() is not None else None
+        except UserError:
+            continue  # a run that can't be read is no concern of this campaign
+        if job is not None:
+            copy_directory_atomically(place, missing.pop(job.config).directory, leave="lock")
+            found += 1
+    return found
 
 
 def run(campaign: list[Job], engine: Engine, tick: Tick = lambda _: None) -> dict[Job, Outcome]:
