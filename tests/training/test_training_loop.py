@@ -18,7 +18,7 @@ from nsm.training.evaluation import HELD_OUT, evaluate
 from nsm.training.learner import Diverged
 from nsm.training.loop import build, task_pair, train
 from nsm.training.run import RunDirectory, commit
-from training.small_runs import overshooting, small
+from training.small_runs import TASK, overshooting, small
 
 
 @pytest.fixture
@@ -95,15 +95,29 @@ def test_the_best_and_the_last_machine(finished):
 def test_held_out_sequences_are_the_same_at_every_look_and_in_every_run(tmp_path, monkeypatch):
     seen = []
 
-    def looking(machine, task, sequences, seed=0, stream=2, slots=None, persistent=False):
+    def looking(machine, task, sequences, seed=0, stream=2, **options):
         seen.append((task, sequences, seed, stream))
-        return evaluate(machine, task, sequences, seed, stream, slots, persistent)
+        return evaluate(machine, task, sequences, seed, stream, **options)
 
     monkeypatch.setattr(loop, "evaluate", looking)
     train(small(), tmp_path, "fused")
     held_out = [look for look in seen if look[3] == HELD_OUT]
     assert len(held_out) == 3
     assert len(set(held_out)) == 1
+
+
+def test_where_training_draws_the_tape_held_out_sequences_see_the_smallest_and_the_test_all_of_it(tmp_path):
+    config = small(random_slots=True)
+    result = train(config, tmp_path, "fused")
+    run, task = RunDirectory(tmp_path), replace(TASK.train, ragged=True)
+    machine, line = run.machine("last", "fused"), run.metrics()[-1]
+    fits = task.min_slots(task.batch(config.seed, HELD_OUT, 0, config.evaluate_sequences))
+    assert fits < machine.memory.slots
+    options = (config.evaluate_sequences, config.seed, HELD_OUT)
+    assert evaluate(machine, task, *options, slots=fits).averages() == line["held_out"]
+    assert evaluate(machine, task, *options).averages() != line["held_out"]
+    test = evaluate(machine, TASK.test, config.test_sequences, config.seed).averages()
+    assert result["last"] == {"step": 12, **test}
 
 
 # --- solved -----------------------------------------------------------------------------------------------------------

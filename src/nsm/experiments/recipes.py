@@ -33,9 +33,9 @@ def _shape(task: str) -> Synthetic:
 PAPER_ITERATIONS = {"long-copy": 50_000, "continual": 80_000}
 """100,000 for the other single tasks, 50,000 for sequences."""
 
-LONGER = {"random_slots": True, "cell_noise": 0.3, "ragged": False}
+LONGER = {"random_slots": True, "cell_noise": 0.3, "ragged": False, "evaluate_sequences": 256}
 """What makes machines right on sequences longer than those of training: tapes that are full now and then, which of a
-ragged batch only the longest sequence would see, and noise."""
+ragged batch only the longest sequence would see; noise; and enough sequences to tell the best machine by."""
 RELIABLE: dict[str, dict[str, Any]] = {
     "copy": {"iterations": 20_000, **LONGER},
     "long-copy": {"iterations": 20_000, **LONGER},

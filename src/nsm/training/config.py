@@ -59,7 +59,9 @@ class RunConfig:
     ragged: bool = True
     """Whether lengths are drawn per sequence, or once per batch as in the published code."""
     random_slots: bool = False
-    """Draw the size of the tape afresh for every batch, log-uniform between what the sequence needs and N."""
+    """Draw the size of the tape afresh for every batch, log-uniform between what the sequence needs and N.
+
+    Held-out sequences then see the smallest."""
     cell_noise: float = 0.0
     """Deviation of Gaussian noise on the LSTM's cell while training."""
     easy_steps: int = 0

@@ -25,10 +25,12 @@ def evaluate(
     stream: int = TEST,
     slots: int | None = None,
     persistent: bool = False,
+    tight: bool = False,
 ) -> Sums:
     """The machine's figures on `sequences` sequences of a task.
 
-    `slots` is the tape's size if not the machine's own; `persistent` memory goes from each batch to the next.
+    `slots` is the tape's size if not the machine's own, `tight` takes the smallest that each batch fits on; `persistent`
+    memory goes from each batch to the next.
     """
     training, device = machine.training, machine.initial_read.device
     machine.eval()
@@ -38,6 +40,8 @@ def evaluate(
     try:
         for number, batch in enumerate(task.examination(seed, stream, sequences, filling)):
             size = batch.mask.shape[1]
+            if tight:
+                slots = min(task.min_slots(batch), machine.memory.slots)
             state = machine.initial_state(size, slots)
             if kept is not None:
                 state = state._replace(memory=nested.apply(lambda leaf, size=size: leaf[:size], kept))

@@ -263,18 +263,28 @@ def _batches(task: Task, config: RunConfig, first: int) -> Iterator[Batch]:
 def _held_out(task: Task, learner: Learner, config: RunConfig, step: int) -> dict[str, float]:
     """Figures on fixed sequences of the training distribution; of the phase just trained, in continual learning.
 
-    Lengths are drawn per sequence even if training draws them per batch: two batches would be two lengths.
+    Lengths are drawn per sequence even if training draws them per batch: two batches would be two lengths. Where
+    training draws the size of the tape, it is the smallest: a machine that relies on blank slots is right on all
+    sequences of training with a whole tape, and fails on longer ones.
     """
     learner.check(step)
     task = list(task.tasks.values())[task.phase(step - 1)] if isinstance(task, Continual) else task
-    figures = _figures(task.held_out(), learner, config, HELD_OUT)
+    figures = _figures(task.held_out(), learner, config, HELD_OUT, tight=config.random_slots)
     if not math.isfinite(figures["loss"]):
         raise Diverged(f"the held-out loss became {figures['loss']} at iteration {step}, with all weights finite")
     return figures
 
 
-def _figures(task: Task, learner: Learner, config: RunConfig, stream: int) -> dict[str, float]:
-    sums = evaluate(learner.machine, task, config.evaluate_sequences, config.seed, stream, persistent=config.persistent)
+def _figures(task: Task, learner: Learner, config: RunConfig, stream: int, tight: bool = False) -> dict[str, float]:
+    sums = evaluate(
+        learner.machine,
+        task,
+        config.evaluate_sequences,
+        config.seed,
+        stream,
+        persistent=config.persistent,
+        tight=tight,
+    )
     return sums.averages()
 
 
