@@ -29,8 +29,8 @@ def evaluate(
 ) -> Sums:
     """The machine's figures on `sequences` sequences of a task.
 
-    `slots` is the tape's size if not the machine's own, `tight` takes the smallest that each batch fits on; `persistent`
-    memory goes from each batch to the next.
+    `slots` is the tape's size if not the machine's own, `tight` takes the smallest that each batch fits on;
+    `persistent` memory goes from each batch to the next.
     """
     training, device = machine.training, machine.initial_read.device
     machine.eval()
