@@ -20,7 +20,7 @@ from nsm.reports.document import (
     to_markdown,
 )
 from nsm.reports.figures import learning_curves
-from nsm.reports.paper import machines, others, synthetic
+from nsm.reports.paper import beyond, machines, others, synthetic
 from nsm.reports.paper.claims import Claim, judge
 from nsm.reports.paper.evidence import Evidence, Settings
 from nsm.reports.paper.report import report
@@ -229,12 +229,51 @@ def test_continual_learning_asks_who_remembers(root):
     assert ("NTM", "repeat-copy", "0.600", "0.900") in [tuple(row) for row in rows]
 
 
-def test_the_factorial_is_there_only_if_it_was_run(root):
-    assert synthetic.factorial(Evidence(None, root)) is None
-    for model in ("ntm-small", "nutm-small", "ntm-large", "nutm-large"):
-        keep(root, "factorial", "paper", "repeat-copy", model, 0, solved=100 if model.startswith("nutm") else None)
-    section = synthetic.factorial(Evidence(None, root))
-    assert set(claims(section).values()) == {"yes"}
+# --- beyond the paper -------------------------------------------------------------------------------------------------
+
+
+def test_the_factorial_tells_programs_from_initial_weights(root):
+    assert beyond.factorial(Evidence(None, root)) is None
+    # Of four seeds each: small weights solve 2 more with both models, programs 1 more with both weights.
+    for model, solving in (("ntm-large", 1), ("nutm-large", 2), ("ntm-small", 3), ("nutm-small", 4)):
+        for seed in range(4):
+            solved = 100 * (seed + 1) if seed < solving else None
+            keep(root, "factorial", "paper", "repeat-copy", model, seed, solved=solved)
+    section = beyond.factorial(Evidence(None, root))
+    assert section.verdict.status == "measured"
+    assert "repeat-copy: programs +25 points, small weights +50" in section.verdict.reason
+    rows = [tuple(row) for row in table(section, "seeds that solve it").rows]
+    assert ("repeat-copy", "NTM", "small", "3 of 4", "30% to 95%", "200") in rows
+    effects = {row[1]: row[2] for row in table(section, "what changes").rows}
+    assert list(effects.values()) == ["+25", "+25", "+50", "+50"]
+    assert any("not yet run" in block.text.lower() for block in section.blocks if isinstance(block, Note))
+
+
+def test_half_a_factorial_or_one_cut_short_tells_nothing(root):
+    keep(root, "factorial", "paper", "repeat-copy", "ntm-small", 0)
+    assert beyond.factorial(Evidence(None, root)).verdict.status == "not yet run"
+
+
+def test_longer_sequences_have_every_seed_under_every_settings(root):
+    assert beyond.longer_sequences(Evidence(None, root)) is None
+    for settings, wrong in (("paper", (0.5, 10.0, 300.0)), ("default", (0.0, 0.0, 0.25)), ("default-50", (480.0,))):
+        for seed, bits in enumerate(wrong):
+            best = {"bit_errors": bits}
+            keep(root, "single", settings, "copy", "nutm", seed, best=best, solved=9 if bits < 100 else None)
+    section = beyond.longer_sequences(Evidence(None, root))
+    assert section.verdict.status == "measured"
+    assert [tuple(row) for row in table(section, "quartiles").rows] == [
+        ("copy", "NUTM", "paper", "10.00", "5.25 to 155.00", "1", "2", "3"),
+        ("copy", "NUTM", "default", "0.00", "0.00 to 0.12", "3", "3", "3"),
+    ]
+    picture = next(block for block in section.blocks if isinstance(block, Picture))
+    (ax,) = picture.draw().axes
+    assert ax.get_title(loc="left") == "copy"
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["NUTM, paper", "NUTM, default"]
+    assert [list(line.get_ydata()) for line in ax.lines if line.get_marker() == "o"] == [
+        [0.5, 10.0, 300.0],
+        [0.0, 0.0, 0.25],
+    ]
 
 
 # --- few-shot and question answering ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import TINY, call
 from nsm.checks import UserError
 from nsm.experiments import results
-from nsm.experiments.bootstrap import difference
+from nsm.experiments.bootstrap import difference, interval
 from nsm.experiments.paper import Cell
 from nsm.experiments.results import Key
 from nsm.experiments.summary import summarise
@@ -240,3 +240,12 @@ def test_an_interval_is_the_same_every_time_and_needs_two_seeds_a_side():
 
 def test_curves_can_be_made_up():
     assert curve(0.5, 0.25, every=10)[1] == {"step": 20, "loss": 0.25, "held_out": {"loss": 0.25}}
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (5, 10, 0.2366, 0.7634), (81, 263, 0.2553, 0.3662)],
+)
+def test_the_interval_of_a_share_is_wilsons(successes, trials, low, high):
+    """The last is the example of Newcombe (1998), by hand the others."""
+    assert interval(successes, trials) == pytest.approx((low, high), abs=1e-4)

@@ -61,7 +61,7 @@ class Verdict:
     """Whether something of the paper was found again, and why it is said."""
 
     status: str
-    """reproduced, partly, not, or not yet run"""
+    """reproduced, partly, not, or not yet run; measured if the paper does not have it"""
     reason: str
 
 

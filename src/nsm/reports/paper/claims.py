@@ -9,6 +9,8 @@ from nsm.reports.document import Table, Verdict
 from nsm.reports.paper.evidence import Settings
 
 REPRODUCED, PARTLY, NOT, NOT_YET = "reproduced", "partly", "not", "not yet run"
+MEASURED = "measured"
+"""Of what the paper does not have: there is nothing to find again."""
 
 
 class Claim(NamedTuple):

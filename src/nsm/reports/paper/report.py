@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsm.reports.document import Document, Heading, Paragraph, Table
-from nsm.reports.paper import machines, others, synthetic
+from nsm.reports.paper import beyond, machines, others, synthetic
 from nsm.reports.paper.evidence import Evidence
 
 
@@ -20,7 +20,8 @@ def report(evidence: Evidence) -> Document:
         others.question_answering(evidence),
         machines.clusters(evidence),
         synthetic.parameters(),
-        synthetic.factorial(evidence),
+        beyond.factorial(evidence),
+        beyond.longer_sequences(evidence),
         others.tasks_alone(evidence),
     ]
     sections = [section for section in found if section is not None]
@@ -34,7 +35,8 @@ def report(evidence: Evidence) -> Document:
         [
             Paragraph(
                 "Le, Tran & Venkatesh, Neural Stored-program Memory (ICLR 2020). A verdict is drawn from claims, which "
-                "are named with it: all found again is reproduced, some partly, none not. Runs cut short tell nothing."
+                "are named with it: all found again is reproduced, some partly, none not. Runs cut short tell nothing. "
+                "What the paper does not have is measured."
             ),
             Heading("Overview"),
             overview,

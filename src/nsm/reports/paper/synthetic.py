@@ -1,11 +1,11 @@
-"""The synthetic tasks: single tasks, the ablation, sequences of tasks, continual learning, and the factorial."""
+"""The synthetic tasks: single tasks, the ablation, sequences of tasks, continual learning."""
 
 from __future__ import annotations
 
 from statistics import fmean
 
 from nsm.experiments import params
-from nsm.experiments.paper import PUBLISHED_SINGLE, SEQUENCING, SINGLE
+from nsm.experiments.paper import PUBLISHED_SINGLE, SEQUENCING, SINGLE, cells
 from nsm.experiments.summary import number
 from nsm.reports import figures
 from nsm.reports.document import Block, Heading, Note, Picture, Table
@@ -33,11 +33,11 @@ def parameters() -> Section:
     return Section("Appendix: parameters", words, verdict, "Counted, not trained.", [table, *notes])
 
 
-def _sections_of(evidence: Evidence, experiment: str) -> list[tuple[Settings, Group]]:
+def sections_of(evidence: Evidence, experiment: str) -> list[tuple[Settings, Group]]:
     return [(settings, evidence.group(experiment, settings)) for settings in evidence.settings(experiment)]
 
 
-def _assembled(title: str, paper: str, found: list[tuple[Settings, Group]], parts: object) -> Section:
+def assembled(title: str, paper: str, found: list[tuple[Settings, Group]], parts: object) -> Section:
     """A section from the most telling settings, with the others below it; `parts` gives claims and blocks of a "
     "group."""
     assert callable(parts)
@@ -67,7 +67,7 @@ def single(evidence: Evidence) -> Section:
         if settings is None:
             rows = [(task, number(ntm), number(nutm)) for task, (ntm, nutm) in PUBLISHED_SINGLE.items()]
             return claims, [Table(("task", "NTM, paper", "NUTM, paper"), rows, caption="Published, best of five runs.")]
-        return claims, _learning(
+        return claims, learning(
             "single",
             settings,
             group,
@@ -80,7 +80,7 @@ def single(evidence: Evidence) -> Section:
         "Figure 2 (a) the training losses. NUTM (two programs) is at least as good as NTM in every task and learns "
         "faster in all but Copy."
     )
-    return _assembled("Table 1 and Figure 2 (a): single tasks", paper, _sections_of(evidence, "single"), parts)
+    return assembled("Table 1 and Figure 2 (a): single tasks", paper, sections_of(evidence, "single"), parts)
 
 
 def _single_claims(group: Group, task: str) -> list[Claim]:
@@ -114,9 +114,14 @@ def _single_note(group: Group) -> str:
     return words
 
 
-def _learning(name: str, settings: Settings, group: Group, figure: str, note: str = "") -> list[Block]:
+def learning(name: str, settings: Settings, group: Group, figure: str, note: str = "") -> list[Block]:
     """What every experiment with learning curves has: the cells, the gaps, the curves."""
     blocks: list[Block] = [cell_table(group, f"Ours: {figure}; iterations and seconds until solved are medians.")]
+    missing = [cell.name for cell in cells(name, settings.preset) if (cell.row, cell.model) not in group]
+    if missing:
+        blocks.append(
+            Note(f"Not yet run with these settings: {', '.join(missing)}. docs/campaign.md says what it takes.")
+        )
     if note:
         blocks.append(Note(note))
     gaps = gap_table(group, figure)
@@ -155,7 +160,7 @@ def ablation(evidence: Evidence) -> Section:
         claims = [Claim(words, beats(group, row, "nutm", model)) for model, words in ABLATION.items()]
         if settings is None:
             return claims, []
-        return claims, _learning("ablation", settings, group, "wrong bits per test sequence")
+        return claims, learning("ablation", settings, group, "wrong bits per test sequence")
 
     paper = (
         "Figure 2 (b) has the training losses on Associative Recall when a part is taken away: direct attention is "
@@ -163,7 +168,7 @@ def ablation(evidence: Evidence) -> Section:
         "second head fall behind. Here a model counts as better if more of its seeds solve the task, or as many in "
         "fewer iterations."
     )
-    return _assembled("Figure 2 (b): ablation", paper, _sections_of(evidence, "ablation"), parts)
+    return assembled("Figure 2 (b): ablation", paper, sections_of(evidence, "ablation"), parts)
 
 
 # --- sequencing -------------------------------------------------------------------------------------------------------
@@ -181,13 +186,13 @@ def sequencing(evidence: Evidence) -> Section:
             claims.append(Claim(f"{task}: NUTM learns it better than NTM", beats(group, task, "nutm", "ntm")))
         if settings is None:
             return claims, []
-        return claims, _learning("sequencing", settings, group, "wrong bits per test sequence")
+        return claims, learning("sequencing", settings, group, "wrong bits per test sequence")
 
     paper = (
         "Figure 4 has the training losses on sequences of tasks in an order told at the beginning. NTM gets stuck in "
         "one of the subtasks; NUTM learns to change programs when a new subtask begins."
     )
-    return _assembled("Figure 4: sequences of tasks", paper, _sections_of(evidence, "sequencing"), parts)
+    return assembled("Figure 4: sequences of tasks", paper, sections_of(evidence, "sequencing"), parts)
 
 
 # --- continual --------------------------------------------------------------------------------------------------------
@@ -230,29 +235,4 @@ def continual(evidence: Evidence) -> Section:
         "Figure 5 has the accuracy on four tasks that are learned one after another. NUTM, with one program a task by "
         "hard attention, forgets less than NTM, and nothing of Copy after Repeat Copy."
     )
-    return _assembled("Figure 5: continual learning", paper, _sections_of(evidence, "continual"), parts)
-
-
-# --- factorial --------------------------------------------------------------------------------------------------------
-
-
-def factorial(evidence: Evidence) -> Section | None:
-    """Not in the paper: programs or initial weights? Left out where it was not run."""
-    found = _sections_of(evidence, "factorial")
-    if not found:
-        return None
-
-    def parts(settings: Settings | None, group: Group) -> tuple[list[Claim], list[Block]]:
-        claims = []
-        for row in dict.fromkeys(row for row, _ in group):
-            for scale in ("small", "large"):
-                words = f"{row}, {scale} initial weights: NUTM learns it better than NTM"
-                claims.append(Claim(words, beats(group, row, f"nutm-{scale}", f"ntm-{scale}")))
-        assert settings is not None
-        return claims, _learning("factorial", settings, group, "wrong bits per test sequence")
-
-    paper = (
-        "The published code starts an NTM's interfaces with large weights and a NUTM's with small ones. Here both "
-        "models have both, to tell the programs' share of the advantage from that of the weights."
-    )
-    return _assembled("Not in the paper: programs or initial weights", paper, found, parts)
+    return assembled("Figure 5: continual learning", paper, sections_of(evidence, "continual"), parts)
