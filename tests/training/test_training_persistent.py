@@ -1,15 +1,20 @@
 """Persistent memory: a batch begins with what the one before left in it, and with nothing else of it."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 
+from cli.conftest import call
 from nsm import DNC, LRUA, nested
 from nsm.checks import UserError
+from nsm.experiments.results import keep_machine
 from nsm.training import evaluation
 from nsm.training.evaluation import TEST, evaluate
-from nsm.training.loop import _batches, build, task_pair
+from nsm.training.learner import kept_memory
+from nsm.training.loop import _batches, build, task_pair, train
+from nsm.training.run import RunDirectory
 from training.small_runs import TASK, small
 
 BACKENDS = ["fused", "reference"]
@@ -145,6 +150,32 @@ def test_evaluation_fills_memory_before_it_counts(monkeypatch):
     assert found == total
     assert found.sequences == 10
     assert found != evaluate(machine, TASK.test, 10, seed=3)
+
+
+def test_evaluation_goes_on_with_the_memory_that_training_left(monkeypatch, tmp_path):
+    """Three samples' memory for batches of four: the first sample's is used twice, and nothing is filled."""
+    monkeypatch.setattr("nsm.tasks.task.EXAMINED", 4)
+    config = replace(kept_config(), batch_size=3, test_sequences=6)
+    result = train(config, tmp_path, "reference")
+    run = RunDirectory(tmp_path)
+    machine, saved = run.machine("last", "reference").eval(), run.checkpoint("last").optimiser
+    memory, total = kept_memory(machine, saved), None
+    assert memory.memory.shape[0] == 3
+    memory = nested.apply(lambda leaf: leaf[[0, 1, 2, 0]], memory)
+    with torch.no_grad():
+        for step, size in enumerate([4, 2]):
+            batch = TASK.test.batch(config.seed, TEST, step, size)
+            state = machine.initial_state(size)._replace(memory=nested.apply(lambda leaf, n=size: leaf[:n], memory))
+            logits, final = machine(torch.from_numpy(batch.inputs), state, lengths=batch.lengths.tolist())
+            memory = final.memory
+            metrics = TASK.test.metrics(logits, batch)
+            total = metrics if total is None else total + metrics
+    assert result["last"] == {"step": config.iterations, **total.averages()}
+    said = call("eval", tmp_path, "--which", "last", "--backend", "reference", "--json")
+    assert json.loads(said.out)["loss"] == result["last"]["loss"]
+    keep_machine(run, tmp_path / "kept")
+    best = RunDirectory(tmp_path / "kept").checkpoint("best").optimiser
+    assert {name for name in saved if name.startswith("kept.")} == best.keys()
 
 
 def test_a_tape_of_changing_size_cannot_be_kept():

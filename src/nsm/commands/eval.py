@@ -18,6 +18,7 @@ from nsm.data.source import look_in
 from nsm.machine import BACKENDS
 from nsm.tasks import Continual, with_ranges
 from nsm.training.evaluation import evaluate
+from nsm.training.learner import kept_memory
 from nsm.training.loop import task_pair
 from nsm.training.run import RunDirectory
 
@@ -70,12 +71,20 @@ class Eval:
         persistent = config.persistent if self.persistent is None else self.persistent
         test = with_ranges(task_pair(config).test, **ranges_of(self))
         machine = run.machine(self.which, self.backend)
+        # What training left in memory goes with its tape: on one of another size memory begins empty.
+        kept = kept_memory(machine, run.checkpoint(self.which).optimiser) if persistent and not self.slots else None
         seed = config.seed if self.seed is None else at_least("seed", self.seed, 0)
         tests = test.tasks if isinstance(test, Continual) else {config.task: test}
         rows: list[dict[str, Any]] = []
         for name, task in tests.items():
             sums = evaluate(
-                machine, task, self.sequences or config.test_sequences, seed, slots=self.slots, persistent=persistent
+                machine,
+                task,
+                self.sequences or config.test_sequences,
+                seed,
+                slots=self.slots,
+                persistent=persistent,
+                kept=kept,
             )
             figures = sums.averages()
             settings = {

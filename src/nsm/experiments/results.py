@@ -23,6 +23,7 @@ from nsm.checks import UserError
 from nsm.pretrained import to_json
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
+from nsm.training.learner import KEPT
 from nsm.training.run import RunDirectory
 
 FORMAT = "nsm-result"
@@ -207,8 +208,8 @@ def badness(result: dict[str, Any]) -> float:
 def keep_machine(run: RunDirectory, out: Path) -> int:
     """Copy a run's best machine to a small run directory, unless it is too large; returns its size in bytes.
 
-    The copy has what `nsm eval` and `nsm view` need: the configuration, the result and one checkpoint, whose optimiser
-    is left out.
+    The copy has what `nsm eval` and `nsm view` need: the configuration, the result and one checkpoint, of whose
+    optimiser all is left out but a persistent memory.
     """
     best = run.checkpoint("best")
     size = sum(tensor.numel() * tensor.element_size() for tensor in best.model.values())
@@ -219,5 +220,6 @@ def keep_machine(run: RunDirectory, out: Path) -> int:
     for name in ("config.json", "result.json"):
         shutil.copyfile(run.path / name, out / name)
     state = {**best.state, "best_step": best.step}
-    checkpoints.save(out / "checkpoints", Checkpoint(best.step, best.model, {}, state))
+    memory = {name: tensor for name, tensor in best.optimiser.items() if name.startswith(KEPT)}
+    checkpoints.save(out / "checkpoints", Checkpoint(best.step, best.model, memory, state))
     return size

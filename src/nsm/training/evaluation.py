@@ -13,7 +13,7 @@ from nsm.tasks import Sums, Task
 HELD_OUT, TEST = 1, 2
 """Streams of the generators: training draws from stream 0."""
 FILLING = 4
-"""Batches before the first that counts if memory is persistent: by then what it began with has been written over."""
+"""Batches before the first that counts if memory persists and nothing is known of what was in it."""
 
 
 @torch.no_grad()
@@ -25,18 +25,20 @@ def evaluate(
     stream: int = TEST,
     slots: int | None = None,
     persistent: bool = False,
+    kept: Any = None,
     tight: bool = False,
 ) -> Sums:
     """The machine's figures on `sequences` sequences of a task.
 
     `slots` is the tape's size if not the machine's own, `tight` takes the smallest that each batch fits on;
-    `persistent` memory goes from each batch to the next.
+    `persistent` memory goes from each batch to the next. It begins as `kept`, the memory's state that training left,
+    repeated for as many sequences as there are: what such a memory is worth depends on its history. Without it a few
+    batches that don't count fill an empty one.
     """
     training, device = machine.training, machine.initial_read.device
     machine.eval()
     total: Sums | None = None
-    filling = FILLING if persistent else 0
-    kept: Any = None
+    filling = FILLING if persistent and kept is None else 0
     try:
         for number, batch in enumerate(task.examination(seed, stream, sequences, filling)):
             size = batch.mask.shape[1]
@@ -44,7 +46,7 @@ def evaluate(
                 slots = min(task.min_slots(batch), machine.memory.slots)
             state = machine.initial_state(size, slots)
             if kept is not None:
-                state = state._replace(memory=nested.apply(lambda leaf, size=size: leaf[:size], kept))
+                state = state._replace(memory=nested.apply(lambda leaf, size=size: _repeated(leaf, size), kept))
             x = torch.from_numpy(batch.inputs).to(device)
             logits, final = machine(x, state, lengths=batch.lengths.tolist())
             kept = final.memory if persistent else None
@@ -55,3 +57,8 @@ def evaluate(
         machine.train(training)
     assert total is not None
     return total
+
+
+def _repeated(leaf: torch.Tensor, size: int) -> torch.Tensor:
+    """The samples of a batch over and over, or fewer of them."""
+    return leaf[torch.arange(size, device=leaf.device) % leaf.shape[0]]

@@ -28,6 +28,15 @@ class Diverged(Exception):
     """The loss or a weight is no longer a finite number."""
 
 
+def kept_memory(machine: Machine, saved: dict[str, torch.Tensor]) -> Any:
+    """The memory's state among the tensors of a checkpoint, where the machine is; None if memory is not persistent."""
+    kept = {name: leaf.to(machine.initial_read.device) for name, leaf in saved.items() if name.startswith(KEPT)}
+    if not kept:
+        return None
+    blank = machine.memory.initial_state(1)
+    return type(blank)(*(kept.get(f"{KEPT}{name}") for name in blank._fields))
+
+
 class Learner(ABC):
     """A machine that learns: its weights in one flat buffer, with an optimiser on it."""
 
@@ -82,10 +91,7 @@ class Learner(ABC):
     def restore(self, state: dict[str, torch.Tensor]) -> None:
         """Take over a saved state."""
         self.optimiser.restore(state)
-        kept = {name: leaf.to(self.flat.device) for name, leaf in state.items() if name.startswith(KEPT)}
-        if kept:
-            blank = self.machine.memory.initial_state(1)
-            self.kept = type(blank)(*(kept.get(f"{KEPT}{name}") for name in blank._fields))
+        self.kept = kept_memory(self.machine, state)
 
     @abstractmethod
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:

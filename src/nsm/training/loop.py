@@ -24,7 +24,7 @@ from nsm.training.checkpoints import Checkpoint
 from nsm.training.config import RunConfig
 from nsm.training.distribution import ALONE, Distribution
 from nsm.training.evaluation import HELD_OUT, TEST, evaluate
-from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner
+from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner, kept_memory
 from nsm.training.run import MetricsFile, RunDirectory
 from nsm.training.signals import Interrupted, asked_by_signal
 
@@ -283,6 +283,7 @@ def _figures(task: Task, learner: Learner, config: RunConfig, stream: int, tight
         config.seed,
         stream,
         persistent=config.persistent,
+        kept=learner.kept,
         tight=tight,
     )
     return sums.averages()
@@ -369,8 +370,7 @@ def conclude(
             result["last"] = result["best"]
             continue
         machine.load_state_dict(found.model)
-        figures = evaluate(
-            machine, pair.test, config.test_sequences, config.seed, persistent=config.persistent
-        ).averages()
-        result[which] = {"step": found.step, **figures}
+        kept = kept_memory(machine, found.optimiser)
+        sums = evaluate(machine, pair.test, config.test_sequences, config.seed, persistent=config.persistent, kept=kept)
+        result[which] = {"step": found.step, **sums.averages()}
     return result
