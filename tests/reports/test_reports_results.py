@@ -60,6 +60,14 @@ def test_of_a_run_that_is_not_over_its_curve_is_kept_and_a_newer_one_goes_before
     assert any("seed-3 has not been evaluated yet: left out" in line for line in said)
 
 
+def test_no_machine_is_kept_of_runs_cut_short(runs, kept, tmp_path):
+    assert kept.joinpath("models", *CELL).is_dir()
+    shutil.copytree(runs / "single" / "default", tmp_path / "short" / "single" / "default-6")
+    list(results.collect(tmp_path / "short", tmp_path / "cut"))
+    assert (tmp_path / "cut" / "single" / "default-6" / "copy" / "nutm" / "seed-0.json").is_file()
+    assert not (tmp_path / "cut" / "models").exists()
+
+
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,11 @@ class Key(NamedTuple):
     seed: int
 
     @property
+    def budget(self) -> bool:
+        """Whether its run was cut short, to a budget of iterations."""
+        return "-" in self.settings
+
+    @property
     def cell(self) -> Path:
         """Where the cell lies, under the root of runs or of results."""
         return Path(self.experiment, self.settings, self.row, self.model)
@@ -168,7 +173,7 @@ def _rounded(value: Any) -> Any:
 def collect(runs: Path, out: Path) -> Iterator[str]:
     """Keep every run under `runs`, and each cell's best machine; says what it keeps, and what it can't.
 
-    Of a run that is not over, what it has come to so far is kept: its curve.
+    Of a run that is not over, what it has come to so far is kept: its curve. Of one cut short, no machine.
     """
     cells: dict[Path, list[tuple[float, Path]]] = {}
     for key, place in find(runs).items():
@@ -183,7 +188,7 @@ def collect(runs: Path, out: Path) -> Iterator[str]:
             continue
         write(record, kept)
         yield f"kept {kept}" + ("" if over else f", not over yet: {record.curve[-1]['step']:,} iterations")
-        if record.result is not None:
+        if record.result is not None and not key.budget:
             cells.setdefault(key.cell, []).append((badness(record.result), place))
     for cell, seeds in cells.items():
         bad, best = min(seeds)
