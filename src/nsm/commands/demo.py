@@ -17,7 +17,7 @@ from nsm.training.evaluation import TEST, evaluate
 from nsm.training.loop import task_pair, train
 from nsm.training.run import RunDirectory
 
-ITERATIONS = 8_000
+ITERATIONS = 12_000
 WATCHED = 30
 """The length at which the machine is watched: longer than it was trained on, and still easy to follow."""
 
