@@ -2,8 +2,8 @@
 
 Example: python scripts/cost.py --preset paper --seeds 10
 
-Time is that of the processor, not of the clock, so that other work on the machine matters little. Runs that are equal in
-two experiments are counted once, as `nsm reproduce` trains them once.
+Time is that of the processor, not of the clock, so that other work on the machine matters little. Runs that are equal
+in two experiments are counted once, as `nsm reproduce` trains them once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from nsm.experiments.paper import EXPERIMENTS, cells
 from nsm.training.config import RunConfig
 from nsm.training.loop import _batches, build, task_pair
 
+SYNTHETIC = ["single", "ablation", "sequencing", "continual", "factorial"]
 SECONDS = 3.0
 """How long each cell is timed."""
 
