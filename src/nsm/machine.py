@@ -89,17 +89,21 @@ class MachineConfig:
         """This configuration with the values that `name` stands for; nothing but those values knows a preset.
 
         default: what learns reliably. A constant tape, heads on the first slot, small interface weights.
-        paper: the paper's equations; where it is silent, the initial values of the published code.
-        authors: paper, with the published code's deviations from the equations: tanh on keys, β/K, l_p averaged.
+        paper: the paper's equations, with the initial interface weights of the published code. How the tape starts it
+        does not say, and only a constant one with heads on the first slot shows what it found (docs/campaign.md).
+        authors: paper, with the published code's random tape and heads nowhere, and its deviations from the equations:
+        tanh on keys, β/K, l_p averaged.
         """
         choose("preset", name, PRESETS)
         if name == "default":
             return self
         config = replace(self, interface=replace(self.interface, fan="memory" if self.programs else "head"))
+        if name == "paper":
+            return config
         if self.memory is not None:
             start: dict[str, Any] = {"initial_address": "zeros"} if isinstance(self.memory, NTM) else {}
             config = replace(config, memory=replace(self.memory, initial_memory="random", **start))
-        if name == "authors" and self.programs is not None:
+        if self.programs is not None:
             deviations = replace(self.programs, bounded_keys=True, strength_scale=1 / self.programs.keys, loss="mean")
             config = replace(config, programs=deviations)
         return config
