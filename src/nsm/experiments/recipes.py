@@ -43,7 +43,7 @@ RELIABLE: dict[str, dict[str, Any]] = {
     "long-copy": {"iterations": 20_000, **LONGER},
     "repeat-copy": {"iterations": 50_000, **LONGER},
     "associative-recall": {"iterations": 15_000, "random_slots": True, "final_rate": 0.05, **ADAM},
-    "ngrams": {"iterations": 40_000, **ADAM},
+    "ngrams": {"iterations": 40_000, "random_slots": True, **ADAM},
     "priority-sort": {"iterations": 100_000, "learning_rate": 1e-4, "cell_noise": 0.2},
     "continual": {"iterations": 80_000, "batch_size": 16, "learning_rate": 1e-4, "final_rate": 1.0},
 }
