@@ -10,25 +10,34 @@ from matplotlib.figure import Figure
 
 from nsm.reports.figures import style
 
+Machine = tuple[str, str]
+"""A model, and the settings it was trained with."""
+FILLED = "default"
+"""The settings whose points are filled; those of others are rings."""
+
 
 @style.figure
-def seeds(panels: Mapping[str, Mapping[str, Sequence[float]]], label: str = "wrong bits") -> Figure:
+def seeds(panels: Mapping[str, Mapping[Machine, Sequence[float]]], label: str = "wrong bits") -> Figure:
     """A panel per task, a column of points per machine with a line at the median; one logarithmic scale above 1."""
+    widest = max(map(len, panels.values()))
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(max(5.0, 3.6 * columns + 0.6), 2.7 * rows + 0.5), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for ax, (task, machines) in zip(axes.flat, panels.items(), strict=False):
-        for place, values in enumerate(machines.values()):
-            colour = style.SERIES[place % len(style.SERIES)]
+        looks = style.looks(model for model, _ in machines)
+        for place, ((model, settings), values) in enumerate(machines.items()):
+            colour, inside = looks[model][0], "full" if settings == FILLED else "none"
             # Beside each other in the order of seeds: equal points stay visible, and a figure is always the same.
             spread = np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else np.zeros(1)
-            ax.plot(place + spread, values, "o", color=colour, markersize=3.5, alpha=0.8, clip_on=False)
+            ax.plot(place + spread, values, "o", color=colour, fillstyle=inside, markersize=4, clip_on=False)
             ax.plot([place - 0.32, place + 0.32], [median(values)] * 2, color=style.INK, linewidth=1.4)
-        ax.set_xticks(range(len(machines)), list(machines), rotation=30, ha="right")
+        names = [f"{model.upper()}, {settings}" for model, settings in machines]
+        ax.set_xticks(range(len(machines)), names, rotation=30, ha="right")
         ax.set_yscale("symlog", linthresh=1)
         ax.set_ylim(bottom=0)
-        ax.set_xlim(-0.6, len(machines) - 0.4)
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.set_xlim(-0.6, widest - 0.4)
         ax.set_title(task, loc="left")
         ax.set_ylabel(label if ax.get_subplotspec().is_first_col() else "")
     for ax in axes.flat[len(panels) :]:

@@ -130,7 +130,7 @@ def _rows(group: Group) -> list[str]:
 def longer_sequences(evidence: Evidence) -> Section | None:
     """How the seeds spread on sequences longer than those trained on, under every preset; left out without runs."""
     rows: list[tuple[str, ...]] = []
-    panels: dict[str, dict[str, list[float]]] = {}
+    panels: dict[str, dict[tuple[str, str], list[float]]] = {}
     used: list[Seeds] = []
     for experiment, tasks in (("single", SINGLE), ("sequencing", SEQUENCING)):
         groups = [found for found in sections_of(evidence, experiment) if found[0].budget is None]
@@ -142,7 +142,7 @@ def longer_sequences(evidence: Evidence) -> Section | None:
                         continue
                     wrong = seeds.summary.figures
                     rows.append((task, model.upper(), settings.preset, *_spread(wrong), *_counts(seeds)))
-                    panels.setdefault(task, {})[f"{model.upper()}, {settings.preset}"] = wrong
+                    panels.setdefault(task, {})[model, settings.preset] = wrong
                     used.append(seeds)
     if not rows:
         return None
