@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import replace
 
 from nsm.experiments.paper import EXPERIMENTS, cells
+from nsm.machine import PRESETS
 from nsm.training.config import RunConfig
 from nsm.training.loop import _batches, build, task_pair
 
@@ -40,11 +40,9 @@ def seconds_per_iteration(config: RunConfig) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--preset", default="paper")
+    parser.add_argument("--preset", default="paper", choices=PRESETS)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument(
-        "experiments", nargs="*", default=["single", "ablation", "sequencing", "continual", "factorial"]
-    )
+    parser.add_argument("experiments", nargs="*", default=SYNTHETIC)
     options = parser.parse_args()
     counted: dict[RunConfig, str] = {}
     total = 0.0
@@ -54,7 +52,7 @@ def main() -> None:
         if experiment not in EXPERIMENTS:
             parser.error(f"no experiment {experiment!r}; there are {', '.join(EXPERIMENTS)}")
         for cell in cells(experiment, options.preset):
-            config = replace(cell.config, seed=0)
+            config = cell.config
             if config in counted:
                 print(f"| {experiment} | {cell.name} | that of {counted[config]} | | | |")
                 continue

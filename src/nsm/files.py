@@ -45,7 +45,12 @@ def copy_directory_atomically(source: Path, path: Path, leave: str) -> None:
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(leave))
+        for directory, _, names in os.walk(temporary):
+            for name in names:
+                sync_directory(Path(directory, name))
+            sync_directory(Path(directory))
         os.rename(temporary, path)
+        sync_directory(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -77,7 +82,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Force a directory's entries to the disk, so that a rename in it is not lost."""
+    """Force a directory's entries to the disk, so that a rename in it is not lost; or a file's content."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

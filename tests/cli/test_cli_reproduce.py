@@ -309,6 +309,11 @@ def test_only_equal_finished_runs_are_adopted(tmp_path):
     (tmp_path / "old" / "default" / "copy" / "x" / "seed-0" / "config.json").write_text("{}")
     there = tmp_path / "factorial" / "default" / "copy"
     wanted = [Job(c, seed, there / c.model / f"seed-{seed}") for c in (cell, other) for seed in (0, 1)]
+    assert campaign.adopt(wanted, tmp_path, "reference") == 0, "these were trained by the kernels"
+    there.parent.mkdir(parents=True)
+    there.touch()  # where no directory can be made
+    assert campaign.adopt(wanted, tmp_path) == 0
+    there.unlink()
     assert campaign.adopt(wanted, tmp_path) == 1
     assert [job.directory.exists() for job in wanted] == [True, False, False, False]
     assert campaign.adopt(wanted, tmp_path) == 0

@@ -136,7 +136,7 @@ class Reproduce:
 
     def _experiment(self, name: str, planned: list[Job], engine: Engine) -> tuple[list[dict[str, object]], list[str]]:
         """The table of an experiment, and the reasons of runs that failed."""
-        adopted = campaign.adopt(planned, self.out)
+        adopted = campaign.adopt(planned, self.out, self.backend)
         if adopted:
             print(f"{adopted} runs of {name} were finished by other experiments: copied", file=sys.stderr)
         with _display(name, planned) as tick:

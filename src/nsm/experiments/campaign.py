@@ -28,23 +28,29 @@ def jobs(cells: list[Cell], seeds: int, root: Path) -> list[Job]:
     return [Job(cell, seed, root / cell.row / cell.model / f"seed-{seed}") for seed in range(seeds) for cell in cells]
 
 
-def adopt(campaign: list[Job], root: Path) -> int:
+def adopt(campaign: list[Job], root: Path, backend: str = "auto") -> int:
     """Copy the finished runs under `root` that jobs not yet begun would only repeat; returns how many there were.
 
-    A configuration with its seed decides every byte of a run, and experiments overlap: the NTM of a single task is also
-    the ablation's and the factorial comparison's.
+    A configuration with its seed decides every byte of a run on a back end, and experiments overlap: the NTM of a
+    single task is also the ablation's and the factorial comparison's. What can't be copied is trained.
     """
     missing = {job.config: job for job in campaign if not job.directory.exists()}
     found = 0
     for place in results.find(root).values() if missing else ():
         run = RunDirectory(place)
         try:
-            job = missing.get(run.config()) if run.result() is not None else None
+            result = run.result()
+            job = missing.get(run.config()) if result is not None else None
         except UserError:
             continue  # a run that can't be read is no concern of this campaign
-        if job is not None:
-            copy_directory_atomically(place, missing.pop(job.config).directory, leave="lock")
-            found += 1
+        if job is None or result is None or backend not in ("auto", result["backend"]):
+            continue
+        try:
+            copy_directory_atomically(place, job.directory, leave="lock")
+        except OSError:
+            continue
+        del missing[job.config]
+        found += 1
     return found
 
 

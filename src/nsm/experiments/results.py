@@ -47,8 +47,8 @@ class Key(NamedTuple):
     seed: int
 
     @property
-    def budget(self) -> bool:
-        """Whether its run was cut short, to a budget of iterations."""
+    def cut_short(self) -> bool:
+        """Whether its run had a budget of iterations."""
         return "-" in self.settings
 
     @property
@@ -188,7 +188,7 @@ def collect(runs: Path, out: Path) -> Iterator[str]:
             continue
         write(record, kept)
         yield f"kept {kept}" + ("" if over else f", not over yet: {record.curve[-1]['step']:,} iterations")
-        if record.result is not None and not key.budget:
+        if record.result is not None and not key.cut_short:
             cells.setdefault(key.cell, []).append((badness(record.result), place))
     for cell, seeds in cells.items():
         bad, best = min(seeds)

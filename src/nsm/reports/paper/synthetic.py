@@ -37,9 +37,9 @@ def sections_of(evidence: Evidence, experiment: str) -> list[tuple[Settings, Gro
     return [(settings, evidence.group(experiment, settings)) for settings in evidence.settings(experiment)]
 
 
-def assembled(title: str, paper: str, found: list[tuple[Settings, Group]], parts: object) -> Section:
-    """A section from the most telling settings, with the others below it; `parts` gives claims and blocks of a "
-    "group."""
+def _assembled(title: str, paper: str, found: list[tuple[Settings, Group]], parts: object) -> Section:
+    """A section from the most telling settings, with the others below it; `parts` gives claims and blocks of a
+    group."""
     assert callable(parts)
     if not found:
         claims, blocks = parts(None, {})
@@ -80,7 +80,7 @@ def single(evidence: Evidence) -> Section:
         "Figure 2 (a) the training losses. NUTM (two programs) is at least as good as NTM in every task and learns "
         "faster in all but Copy."
     )
-    return assembled("Table 1 and Figure 2 (a): single tasks", paper, sections_of(evidence, "single"), parts)
+    return _assembled("Table 1 and Figure 2 (a): single tasks", paper, sections_of(evidence, "single"), parts)
 
 
 def _single_claims(group: Group, task: str) -> list[Claim]:
@@ -168,7 +168,7 @@ def ablation(evidence: Evidence) -> Section:
         "second head fall behind. Here a model counts as better if more of its seeds solve the task, or as many in "
         "fewer iterations."
     )
-    return assembled("Figure 2 (b): ablation", paper, sections_of(evidence, "ablation"), parts)
+    return _assembled("Figure 2 (b): ablation", paper, sections_of(evidence, "ablation"), parts)
 
 
 # --- sequencing -------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def sequencing(evidence: Evidence) -> Section:
         "Figure 4 has the training losses on sequences of tasks in an order told at the beginning. NTM gets stuck in "
         "one of the subtasks; NUTM learns to change programs when a new subtask begins."
     )
-    return assembled("Figure 4: sequences of tasks", paper, sections_of(evidence, "sequencing"), parts)
+    return _assembled("Figure 4: sequences of tasks", paper, sections_of(evidence, "sequencing"), parts)
 
 
 # --- continual --------------------------------------------------------------------------------------------------------
@@ -235,4 +235,4 @@ def continual(evidence: Evidence) -> Section:
         "Figure 5 has the accuracy on four tasks that are learned one after another. NUTM, with one program a task by "
         "hard attention, forgets less than NTM, and nothing of Copy after Repeat Copy."
     )
-    return assembled("Figure 5: continual learning", paper, sections_of(evidence, "continual"), parts)
+    return _assembled("Figure 5: continual learning", paper, sections_of(evidence, "continual"), parts)
