@@ -14,8 +14,7 @@ from nsm.reports import figures
 from nsm.reports.document import Block, Heading, Note, Picture, Table, Verdict
 from nsm.reports.paper.claims import MEASURED, NOT_YET
 from nsm.reports.paper.evidence import Evidence, Group, Seeds, Settings
-from nsm.reports.paper.section import Section, sources
-from nsm.reports.paper.synthetic import learning, sections_of
+from nsm.reports.paper.section import Section, learning, sources
 
 MEASURES = {
     "programs, small weights": ("nutm-small", "ntm-small"),
@@ -31,7 +30,7 @@ MEASURES = {
 
 def factorial(evidence: Evidence) -> Section | None:
     """Programs or initial weights? Left out where it was not run."""
-    found = sections_of(evidence, "factorial")
+    found = evidence.groups("factorial")
     if not found:
         return None
     paper = (
@@ -133,7 +132,7 @@ def longer_sequences(evidence: Evidence) -> Section | None:
     panels: dict[str, dict[tuple[str, str], list[float]]] = {}
     used: list[Seeds] = []
     for experiment, tasks in (("single", SINGLE), ("sequencing", SEQUENCING)):
-        groups = [found for found in sections_of(evidence, experiment) if found[0].budget is None]
+        groups = [found for found in evidence.groups(experiment) if found[0].budget is None]
         for task in (task for task in tasks if task != "ngrams"):
             for model in ("ntm", "nutm"):
                 for settings, group in groups:

@@ -108,6 +108,10 @@ class Evidence:
             places = {name: places[name] for name in known if name in places}
         return {name: Seeds(known.get(name), found) for name, found in places.items()}
 
+    def groups(self, experiment: str) -> list[tuple[Settings, Group]]:
+        """All runs of an experiment by their settings, the most telling first."""
+        return [(settings, self.group(experiment, settings)) for settings in self.settings(experiment)]
+
     def machine(self, experiment: str, row: str, model: str) -> tuple[Settings, RunDirectory] | None:
         """The best machine of a cell, of the most telling settings that have one."""
         for settings in self.settings(experiment):

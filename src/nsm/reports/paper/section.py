@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from nsm.experiments.bootstrap import difference
+from nsm.experiments.paper import cells
 from nsm.experiments.summary import number
-from nsm.reports.document import Block, Heading, Note, Paragraph, Table, Verdict
+from nsm.reports import figures
+from nsm.reports.document import Block, Heading, Note, Paragraph, Picture, Table, Verdict
 from nsm.reports.paper.evidence import Group, Seeds, Settings, commits
 
 
@@ -109,6 +111,33 @@ def gap_table(group: Group, figure: str) -> Table | None:
     return Table(("task", "NUTM − NTM", "95 % interval"), rows, caption=caption)
 
 
+def learning(name: str, settings: Settings, group: Group, figure: str, note: str = "") -> list[Block]:
+    """What every experiment with learning curves has: the cells, the gaps, the curves."""
+    blocks: list[Block] = [cell_table(group, f"Ours: {figure}; iterations and seconds until solved are medians.")]
+    missing = [cell.name for cell in cells(name, settings.preset) if (cell.row, cell.model) not in group]
+    if missing:
+        blocks.append(
+            Note(f"Not yet run with these settings: {', '.join(missing)}. docs/campaign.md says what it takes.")
+        )
+    if note:
+        blocks.append(Note(note))
+    gaps = gap_table(group, figure)
+    if gaps is not None:
+        blocks.append(gaps)
+    panels: dict[str, dict[str, list[figures.Curve]]] = {}
+    for (row, model), seeds in group.items():
+        panels.setdefault(row, {})[model] = seeds.curves
+    blocks.append(
+        Picture(
+            f"{name}-{settings.directory}-curves",
+            lambda: figures.learning_curves(panels),
+            f"Training loss over iterations, {settings.words}: mean over seeds, and one standard deviation to either "
+            "side. Guessing costs 0.69.",
+        )
+    )
+    return blocks
+
+
 def score(seeds: Seeds) -> tuple[float, float, float]:
     """How well a cell learned, less is better: seeds not solved, iterations it took the others, its mean figure."""
     s = seeds.summary
@@ -122,8 +151,8 @@ def score(seeds: Seeds) -> tuple[float, float, float]:
 
 def beats(group: Group, row: str, ours: str, theirs: str) -> bool | None:
     """Whether one model of a row learned at least as well as another; None if one of them has not been run."""
-    cells = [group.get((row, model)) for model in (ours, theirs)]
-    if not all(cell is not None and cell.finished for cell in cells):
+    pair = [group.get((row, model)) for model in (ours, theirs)]
+    if not all(cell is not None and cell.finished for cell in pair):
         return None
-    first, second = (score(cell) for cell in cells if cell is not None)
+    first, second = (score(cell) for cell in pair if cell is not None)
     return first <= second

@@ -5,13 +5,13 @@ from __future__ import annotations
 from statistics import fmean
 
 from nsm.experiments import params
-from nsm.experiments.paper import PUBLISHED_SINGLE, SEQUENCING, SINGLE, cells
+from nsm.experiments.paper import PUBLISHED_SINGLE, SEQUENCING, SINGLE
 from nsm.experiments.summary import number
 from nsm.reports import figures
 from nsm.reports.document import Block, Heading, Note, Picture, Table
 from nsm.reports.paper.claims import Claim, claim_table, judge
 from nsm.reports.paper.evidence import Evidence, Group, Settings
-from nsm.reports.paper.section import Section, beats, cell_table, gap_table, sources
+from nsm.reports.paper.section import Section, beats, learning, sources
 
 TOLERANCE = 1.05, 0.5
 """A published number is reached within five per cent, or half a bit where it is small."""
@@ -31,10 +31,6 @@ def parameters() -> Section:
     words = "The number of parameters of every machine, in the appendix. Notes are slips that the counts give away."
     verdict = judge(claims, Settings("paper"))
     return Section("Appendix: parameters", words, verdict, "Counted, not trained.", [table, *notes])
-
-
-def sections_of(evidence: Evidence, experiment: str) -> list[tuple[Settings, Group]]:
-    return [(settings, evidence.group(experiment, settings)) for settings in evidence.settings(experiment)]
 
 
 def _assembled(title: str, paper: str, found: list[tuple[Settings, Group]], parts: object) -> Section:
@@ -80,7 +76,7 @@ def single(evidence: Evidence) -> Section:
         "Figure 2 (a) the training losses. NUTM (two programs) is at least as good as NTM in every task and learns "
         "faster in all but Copy."
     )
-    return _assembled("Table 1 and Figure 2 (a): single tasks", paper, sections_of(evidence, "single"), parts)
+    return _assembled("Table 1 and Figure 2 (a): single tasks", paper, evidence.groups("single"), parts)
 
 
 def _single_claims(group: Group, task: str) -> list[Claim]:
@@ -114,33 +110,6 @@ def _single_note(group: Group) -> str:
     return words
 
 
-def learning(name: str, settings: Settings, group: Group, figure: str, note: str = "") -> list[Block]:
-    """What every experiment with learning curves has: the cells, the gaps, the curves."""
-    blocks: list[Block] = [cell_table(group, f"Ours: {figure}; iterations and seconds until solved are medians.")]
-    missing = [cell.name for cell in cells(name, settings.preset) if (cell.row, cell.model) not in group]
-    if missing:
-        blocks.append(
-            Note(f"Not yet run with these settings: {', '.join(missing)}. docs/campaign.md says what it takes.")
-        )
-    if note:
-        blocks.append(Note(note))
-    gaps = gap_table(group, figure)
-    if gaps is not None:
-        blocks.append(gaps)
-    panels: dict[str, dict[str, list[figures.Curve]]] = {}
-    for (row, model), seeds in group.items():
-        panels.setdefault(row, {})[model] = seeds.curves
-    blocks.append(
-        Picture(
-            f"{name}-{settings.directory}-curves",
-            lambda: figures.learning_curves(panels),
-            f"Training loss over iterations, {settings.words}: mean over seeds, and one standard deviation to either "
-            "side. Guessing costs 0.69.",
-        )
-    )
-    return blocks
-
-
 # --- ablation ---------------------------------------------------------------------------------------------------------
 
 ABLATION = {
@@ -168,7 +137,7 @@ def ablation(evidence: Evidence) -> Section:
         "second head fall behind. Here a model counts as better if more of its seeds solve the task, or as many in "
         "fewer iterations."
     )
-    return _assembled("Figure 2 (b): ablation", paper, sections_of(evidence, "ablation"), parts)
+    return _assembled("Figure 2 (b): ablation", paper, evidence.groups("ablation"), parts)
 
 
 # --- sequencing -------------------------------------------------------------------------------------------------------
@@ -192,7 +161,7 @@ def sequencing(evidence: Evidence) -> Section:
         "Figure 4 has the training losses on sequences of tasks in an order told at the beginning. NTM gets stuck in "
         "one of the subtasks; NUTM learns to change programs when a new subtask begins."
     )
-    return _assembled("Figure 4: sequences of tasks", paper, sections_of(evidence, "sequencing"), parts)
+    return _assembled("Figure 4: sequences of tasks", paper, evidence.groups("sequencing"), parts)
 
 
 # --- continual --------------------------------------------------------------------------------------------------------
@@ -235,4 +204,4 @@ def continual(evidence: Evidence) -> Section:
         "Figure 5 has the accuracy on four tasks that are learned one after another. NUTM, with one program a task by "
         "hard attention, forgets less than NTM, and nothing of Copy after Repeat Copy."
     )
-    return _assembled("Figure 5: continual learning", paper, sections_of(evidence, "continual"), parts)
+    return _assembled("Figure 5: continual learning", paper, evidence.groups("continual"), parts)
