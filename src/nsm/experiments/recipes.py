@@ -33,11 +33,9 @@ def _shape(task: str) -> Synthetic:
 PAPER_ITERATIONS = {"long-copy": 50_000, "continual": 80_000}
 """100,000 for the other single tasks, 50,000 for sequences."""
 
-LONGER = {"random_slots": True, "cell_noise": 0.3, "ragged": False, "evaluate_sequences": 256, "epsilon": 1e-4}
+LONGER = {"random_slots": True, "cell_noise": 0.3, "ragged": False, "evaluate_sequences": 256}
 """What makes machines right on sequences longer than those of training: tapes that are full now and then, which of a
-ragged batch only the longest sequence would see; noise; enough sequences to tell the best machine by; and steps that
-become small with the gradients. With the usual ε a machine that makes no mistake has mean squares near nothing, and the
-first that it does make throws it far off."""
+ragged batch only the longest sequence would see; noise; and enough sequences to tell the best machine by."""
 ADAM = {"kind": "adam", "learning_rate": 1e-3, "batch_size": 16, "ragged": False}
 """Learns from fewer sequences where RMSprop lingers on plateaus."""
 RELIABLE: dict[str, dict[str, Any]] = {
