@@ -44,7 +44,13 @@ RELIABLE: dict[str, dict[str, Any]] = {
     "repeat-copy": {"iterations": 50_000, **LONGER},
     "associative-recall": {"iterations": 15_000, "random_slots": True, "final_rate": 0.05, **ADAM},
     "ngrams": {"iterations": 40_000, "random_slots": True, **ADAM},
-    "priority-sort": {"iterations": 100_000, "learning_rate": 1e-4, "cell_noise": 0.2},
+    "priority-sort": {
+        "iterations": 300_000,
+        "learning_rate": 1e-4,
+        "batch_size": 1,
+        "ragged": False,
+        "evaluate_sequences": 256,
+    },
     "continual": {"iterations": 80_000, "batch_size": 16, "learning_rate": 1e-4, "final_rate": 1.0},
 }
 """Where a default run departs from batch 4 and a learning rate of 2e-4 that falls to 2 %."""
