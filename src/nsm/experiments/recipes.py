@@ -16,7 +16,7 @@ from nsm.experiments.machines import (
     few_shot,
     question_answering,
 )
-from nsm.memories import LRUA
+from nsm.memories import LRUA, NTM
 from nsm.tasks import babi
 from nsm.training.config import OptimiserConfig, RunConfig
 
@@ -43,7 +43,7 @@ RELIABLE: dict[str, dict[str, Any]] = {
     "long-copy": {"iterations": 20_000, **LONGER},
     "repeat-copy": {"iterations": 50_000, **LONGER},
     "associative-recall": {"iterations": 15_000, "random_slots": True, "final_rate": 0.05, **ADAM},
-    "ngrams": {"iterations": 40_000, "random_slots": True, **ADAM},
+    "ngrams": {"iterations": 40_000, **ADAM},
     "priority-sort": {
         "iterations": 300_000,
         "learning_rate": 1e-4,
@@ -54,15 +54,16 @@ RELIABLE: dict[str, dict[str, Any]] = {
     "continual": {"iterations": 80_000, "batch_size": 16, "learning_rate": 1e-4, "final_rate": 1.0},
 }
 """Where a default run departs from batch 4 and a learning rate of 2e-4 that falls to 2 %."""
-SEQUENCED: dict[str, Any] = {
+SEQUENCED: dict[str, Any] = {"iterations": 50_000, "batch_size": 16, "ragged": False}
+RECALLED: dict[str, Any] = SEQUENCED | {"learning_rate": 1e-4, "final_rate": 1.0}
+"""Sequences of tasks with Associative Recall among them, as in the paper: at a higher rate it is not learned."""
+COPIED: dict[str, Any] = SEQUENCED | {
     "iterations": 20_000,
-    "batch_size": 16,
     "learning_rate": 3e-4,
     "epsilon": 1e-4,
     "random_slots": True,
-    "ragged": False,
 }
-"""Sequences of tasks: the larger ε allows three times the paper's rate."""
+"""Other sequences of tasks: a larger ε keeps machines at three times that rate."""
 FEW_SHOT = {"omniglot-5": (5, 2), "omniglot-10": (10, 3)}
 """Classes in an episode, and the number of programs the paper found best for them."""
 
@@ -95,9 +96,15 @@ def recipe(task: str, model: str, preset: str = "default", programs: int | None 
     sequenced = "+" in task
     if preset == "default":
         values: dict[str, Any] = {"iterations": 20_000, "batch_size": 4, "learning_rate": 2e-4, "final_rate": 0.02}
-        values |= SEQUENCED if sequenced else RELIABLE[task]
+        values |= RELIABLE[task] if not sequenced else RECALLED if "associative-recall" in task else COPIED
         names = ("kind", "learning_rate", "final_rate", "epsilon")
         optimiser = OptimiserConfig(**{name: values.pop(name) for name in names if name in values})
+        if task == "ngrams":
+            # Slots that differ from the start can be found by content: one for each context, in which its bits are
+            # counted. On a blank tape machines take a new slot for every bit, and run out of them on long sequences.
+            assert isinstance(machine.memory, NTM)
+            tape = replace(machine.memory, initial_memory="random", initial_address="zeros")
+            machine = replace(machine, memory=tape)
         config = RunConfig(task, machine, optimiser, preset, **values)
     else:
         config = RunConfig(
