@@ -43,7 +43,7 @@ RELIABLE: dict[str, dict[str, Any]] = {
     "long-copy": {"iterations": 20_000, **LONGER},
     "repeat-copy": {"iterations": 50_000, **LONGER},
     "associative-recall": {"iterations": 15_000, "random_slots": True, "final_rate": 0.05, **ADAM},
-    "ngrams": {"iterations": 40_000, **ADAM},
+    "ngrams": {"iterations": 20_000, **ADAM},
     "priority-sort": {
         "iterations": 300_000,
         "learning_rate": 1e-4,
