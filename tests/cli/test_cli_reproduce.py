@@ -2,11 +2,13 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -308,7 +310,8 @@ def test_only_equal_finished_runs_are_adopted(tmp_path):
     (tmp_path / "old" / "default" / "copy" / "x" / "seed-0").mkdir(parents=True)
     (tmp_path / "old" / "default" / "copy" / "x" / "seed-0" / "config.json").write_text("{}")
     there = tmp_path / "factorial" / "default" / "copy"
-    wanted = [Job(c, seed, there / c.model / f"seed-{seed}") for c in (cell, other) for seed in (0, 1)]
+    same = Cell("copy", "same", replace(tiny(), preset="paper"))  # another preset of the same values
+    wanted = [Job(c, seed, there / c.model / f"seed-{seed}") for c in (same, other) for seed in (0, 1)]
     assert campaign.adopt(wanted, tmp_path, "reference") == 0, "these were trained by the kernels"
     there.parent.mkdir(parents=True)
     there.touch()  # where no directory can be made
@@ -414,22 +417,55 @@ def test_a_failed_run_shows_in_the_table_and_in_the_exit_code(nsm, monkeypatch, 
     assert json.loads(said.out)[0]["failed"] == 1
 
 
+CAMPAIGN = ["reproduce", "single", "--only", "ngrams/", "--seeds", "1", "--budget", "1000000", "--preset", "default"]
+
+
+def under_way(root, ended):
+    """Wait until both runs of CAMPAIGN have metrics."""
+    runs = [root / "single" / "default-1000000" / "ngrams" / model / "seed-0" for model in ("ntm", "nutm")]
+    while not all((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size for run in runs):
+        ended()
+        time.sleep(0.05)
+    return runs
+
+
+def assert_saved(runs):
+    for run in map(RunDirectory, runs):
+        saved = run.checkpoint("last").step
+        assert saved >= run.metrics()[-1]["step"], "the step under way was finished and saved"
+        assert run.failure() is None
+
+
 def test_a_stopped_campaign_saves_its_runs_and_goes_on(tmp_path):
     """Ctrl-C goes to all processes of a terminal; each run is stopped once, by the campaign, and saves."""
-    command = [sys.executable, "-m", "nsm", "reproduce", "single", "--only", "ngrams/", "--seeds", "1"]
-    command += ["--budget", "1000000", "--preset", "default", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "nsm", *CAMPAIGN, "--out", str(tmp_path)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, **pipes, start_new_session=True)
-    runs = [tmp_path / "single" / "default-1000000" / "ngrams" / model / "seed-0" for model in ("ntm", "nutm")]
-    while not all((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size for run in runs):
+
+    def ended():
         assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
+
+    runs = under_way(tmp_path, ended)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 75, err
     assert "Traceback" not in err
     assert err.splitlines()[-1] == "nsm: stopped; what was done is saved, and the same command goes on from there"
-    for run in runs:
-        saved = RunDirectory(run).checkpoint("last").step
-        assert saved >= RunDirectory(run).metrics()[-1]["step"], "the step under way was finished and saved"
-        assert RunDirectory(run).failure() is None
+    assert_saved(runs)
+
+
+def test_a_campaign_whose_terminal_is_closed_saves_its_runs(tmp_path):
+    process, terminal = pty.fork()
+    if not process:
+        os.execv(sys.executable, [sys.executable, "-m", "nsm", *CAMPAIGN, "--out", str(tmp_path)])
+    os.set_blocking(terminal, False)
+
+    def ended():
+        assert os.waitpid(process, os.WNOHANG) == (0, 0)
+        with suppress(BlockingIOError):
+            os.read(terminal, 1 << 16)
+
+    runs = under_way(tmp_path, ended)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 75
+    assert_saved(runs)

@@ -10,11 +10,9 @@ from nsm.checks import UserError
 from nsm.training import checkpoints
 from nsm.training.loop import train
 from nsm.training.run import RunDirectory
-from nsm.training.signals import Interrupted, asked_by_signal
+from nsm.training.signals import SIGNALS, Interrupted, asked_by_signal
 from training.faults import ended, forked
 from training.small_runs import contents, small
-
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
 def sending(number, step, times=1):
@@ -69,6 +67,16 @@ def test_the_handlers_of_before_are_back_afterwards(tmp_path):
     before = [signal.getsignal(number) for number in SIGNALS]
     train(small(), tmp_path, "fused")
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path):
+    """`nohup nsm train` goes on without its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        train(small(), tmp_path, "fused", report=sending(signal.SIGHUP, 5))
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_outside_the_main_thread_signals_are_left_alone():

@@ -32,7 +32,8 @@ def adopt(campaign: list[Job], root: Path, backend: str = "auto") -> int:
     """Copy the finished runs under `root` that jobs not yet begun would only repeat; returns how many there were.
 
     A configuration with its seed decides every byte of a run on a back end, and experiments overlap: the NTM of a
-    single task is also the ablation's and the factorial comparison's. What can't be copied is trained.
+    single task is also the ablation's and the factorial comparison's, and where presets agree one run is both's. What
+    can't be copied is trained.
     """
     missing = {job.config: job for job in campaign if not job.directory.exists()}
     found = 0

@@ -49,8 +49,8 @@ class RunConfig:
     task: str
     machine: MachineConfig
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
-    preset: str = "default"
-    """Which preset the values come from; the values themselves are what counts."""
+    preset: str = field(default="default", compare=False)
+    """Which preset the values come from; the values themselves are what counts, so equal ones make equal runs."""
     protocol: str = "paper"
     """authors: the published code's normalisation of repeat counts."""
     seed: int = 0

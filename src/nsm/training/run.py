@@ -55,8 +55,8 @@ class RunDirectory:
         # Listed first: a run that another process begins meanwhile has its config.json before any other file.
         files = [file.name for file in self.path.iterdir() if not is_temporary(file)] if self.path.is_dir() else []
         if (self.path / "config.json").exists():
-            differences = _differences(to_json(self.config()), to_json(config))
-            if differences:
+            if (theirs := self.config()) != config:
+                differences = _differences(to_json(theirs), to_json(config))
                 raise UserError(f"{self.path} holds a run of another configuration: {'; '.join(differences)}")
         elif set(files) - {"lock"}:
             raise UserError(f"{self.path} is not empty and holds no run; choose another directory")

@@ -1,11 +1,14 @@
-"""SIGINT and SIGTERM: the first asks, the second ends the process at once."""
+"""SIGINT, SIGTERM and SIGHUP, of a terminal that is closed: the first asks, the second ends the process at once."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(Exception):
@@ -16,19 +19,23 @@ class Interrupted(Exception):
 def asked_by_signal(ask: Callable[[], None]) -> Iterator[None]:
     """Call `ask` at the first signal; at the second leave as a shell reports a killed process, with 128 + its number.
 
-    Outside the main thread nothing is done: whoever runs that one handles signals.
+    A signal that is ignored stays so: that is how `nohup` keeps work alive without a terminal. Outside the main thread
+    nothing is done: whoever runs that one handles signals.
     """
-    asked = False
+    asked, terminals = False, [number for number in range(3) if os.isatty(number)]
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
             raise SystemExit(128 + number)
         asked = True
+        if number == signal.SIGHUP:
+            _leave(terminals)
         ask()
 
     try:
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, handle) for number in heeded}
     except ValueError:
         before = {}
     try:
@@ -36,3 +43,11 @@ def asked_by_signal(ask: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _leave(terminals: list[int]) -> None:
+    """Write nowhere instead of to a terminal that is gone: what is saved meanwhile must not fail for a line of text."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in terminals:
+        os.dup2(nowhere, number)
+    os.close(nowhere)

@@ -62,10 +62,11 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs,), daemon=True)
-        # Ctrl-C goes to every process of the terminal. Here it is for the campaign alone, which passes it on once: a
-        # blocked signal stays blocked in a child. (The tracker, which the first start brings along, unblocks it.)
+        # Ctrl-C goes to every process of the terminal, as does its end. Here they are for the campaign alone, which
+        # passes them on once: a blocked signal stays blocked in a child. (The tracker, which the first start brings
+        # along, unblocks it.)
         resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
         try:
             self.process.start()
         finally:
