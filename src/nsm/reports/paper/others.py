@@ -8,8 +8,8 @@ from typing import Any
 from nsm.experiments import paper as published
 from nsm.experiments.summary import number
 from nsm.reports import figures
-from nsm.reports.document import Block, Heading, Note, Picture, Table
-from nsm.reports.paper.claims import Claim, claim_table, judge
+from nsm.reports.document import Block, Heading, Note, Picture, Table, Verdict
+from nsm.reports.paper.claims import MEASURED, Claim, claim_table, judge
 from nsm.reports.paper.evidence import Evidence, Group, Settings
 from nsm.reports.paper.section import Section, sources
 
@@ -182,22 +182,22 @@ def tasks_alone(evidence: Evidence) -> Section | None:
     if not found:
         return None
     settings, group = found[0]
-    claims, rows = [], []
+    rows, below = [], 0
     for (task, _), seeds in group.items():
         errors = [100 * result["best"]["error"] for result in seeds.finished]
         if not errors:
             continue
         n = int(task.split("-")[1]) - 1
         title, best, mean = published.PUBLISHED_BABI_TASKS[n]
-        claims.append(Claim(f"task {n + 1} alone: below 5 %", fmean(errors) < FAILED))
+        below += fmean(errors) < FAILED
         steps = ", ".join(f"{result['steps']:,}" for result in seeds.finished)
         rows.append((f"{n + 1}: {title}", number(best, 1), number(mean, 1), _spread(errors), steps, str(len(errors))))
     columns = ("task", "paper, joint, best", "paper, joint, mean", "ours, alone", "iterations", "seeds")
     caption = "Error in per cent on the test stories of a machine with four programs that was trained on one task."
     words = "The paper trains on all tasks at once. Here a machine with four programs learns one of them."
     title = "Not in the paper: questions of one kind"
-    blocks: list[Block] = [claim_table(claims), Table(columns, rows, caption=caption)]
-    return Section(title, words, judge(claims, settings), sources(settings, group.values()), blocks)
+    verdict = Verdict(MEASURED, f"{below} of {len(rows)} tasks are learned alone: less than {FAILED:g} % wrong.")
+    return Section(title, words, verdict, sources(settings, group.values()), [Table(columns, rows, caption=caption)])
 
 
 def _name(programs: int) -> str:
