@@ -43,7 +43,7 @@ RELIABLE: dict[str, dict[str, Any]] = {
     "long-copy": {"iterations": 20_000, **LONGER},
     "repeat-copy": {"iterations": 50_000, **LONGER},
     "associative-recall": {"iterations": 15_000, "random_slots": True, "final_rate": 0.05, **ADAM},
-    "ngrams": {"iterations": 20_000, **ADAM},
+    "ngrams": {"iterations": 20_000, "random_slots": True, **ADAM},
     "priority-sort": {
         "iterations": 300_000,
         "learning_rate": 1e-4,
@@ -101,7 +101,7 @@ def recipe(task: str, model: str, preset: str = "default", programs: int | None 
         optimiser = OptimiserConfig(**{name: values.pop(name) for name in names if name in values})
         if task == "ngrams":
             # On a blank tape machines take a new slot for every bit, and run out of them on long sequences; from slots
-            # that differ they learn to use them again (docs/campaign.md).
+            # that differ, and now and then are few, they learn to use them again (docs/campaign.md).
             assert isinstance(machine.memory, NTM)
             tape = replace(machine.memory, initial_memory="random", initial_address="zeros")
             machine = replace(machine, memory=tape)
