@@ -45,8 +45,7 @@ RELIABLE: dict[str, dict[str, Any]] = {
     "associative-recall": {"iterations": 15_000, "random_slots": True, "final_rate": 0.05, **ADAM},
     "ngrams": {"iterations": 20_000, "random_slots": True, **ADAM},
     "priority-sort": {
-        "iterations": 300_000,
-        "learning_rate": 1e-4,
+        "iterations": 500_000,
         "batch_size": 1,
         "ragged": False,
         "evaluate_sequences": 256,
