@@ -154,6 +154,14 @@ def test_the_silhouette_tells_clusters_from_none():
     assert silhouette(np.zeros((4, 2)), ["a", "a", "b", "b"]) == 0.0
 
 
+def test_every_seed_is_inside_its_panel():
+    figure = figures.seeds({"short": {("ntm", "paper"): [0.0, 3.0]}, "long": {("ntm", "paper"): [800.0, 1.0]}})
+    for ax in figure.axes:
+        low, high = ax.get_ylim()
+        assert low == 0
+        assert high > 800
+
+
 def test_states_carry_what_was_done_and_when(known):
     points, labels, times = processing_states([known])
     assert np.array_equal(points, known.controller)

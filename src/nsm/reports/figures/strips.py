@@ -20,6 +20,7 @@ FILLED = "default"
 def seeds(panels: Mapping[str, Mapping[Machine, Sequence[float]]], label: str = "wrong bits") -> Figure:
     """A panel per task, a column of points per machine with a line at the median; one logarithmic scale above 1."""
     widest = max(map(len, panels.values()))
+    largest = max(value for machines in panels.values() for values in machines.values() for value in values)
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(max(5.0, 3.6 * columns + 0.6), 2.7 * rows + 0.5), layout="constrained")
@@ -35,7 +36,7 @@ def seeds(panels: Mapping[str, Mapping[Machine, Sequence[float]]], label: str = 
         names = [f"{model.upper()}, {settings}" for model, settings in machines]
         ax.set_xticks(range(len(machines)), names, rotation=30, ha="right")
         ax.set_yscale("symlog", linthresh=1)
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.5 * max(largest, 1))
         ax.yaxis.set_major_formatter("{x:g}")
         ax.set_xlim(-0.6, widest - 0.4)
         ax.set_title(task, loc="left")
