@@ -110,13 +110,16 @@ def test_the_settings_of_the_paper():
     assert (single.key_loss, single.key_loss_decay) == (0.1, 0.9)
 
 
-def test_only_takes_parts_of_names_and_a_whole_name_for_itself():
-    def names(only):
-        return [cell.name for cell in cells("single", only=only)]
+def test_only_takes_parts_of_names_and_a_whole_name_or_row_for_itself():
+    def names(only, experiment="single"):
+        return [cell.name for cell in cells(experiment, only=only)]
 
     assert names("copy/nutm") == ["copy/nutm"]
     assert names("opy/nutm") == ["copy/nutm", "repeat-copy/nutm", "long-copy/nutm"]
     assert names("long,copy/ntm") == ["copy/ntm", "long-copy/ntm", "long-copy/nutm"]
+    assert names("copy") == ["copy/ntm", "copy/nutm"]
+    assert names("copy+repeat-copy", "sequencing") == ["copy+repeat-copy/ntm", "copy+repeat-copy/nutm"]
+    assert {name.split("/")[0] for name in names("repeat-copy", "factorial")} == {"repeat-copy"}
 
 
 def test_only_keeps_cells_by_name_and_a_budget_cuts_their_runs():

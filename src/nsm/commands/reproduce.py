@@ -57,7 +57,7 @@ class Reproduce:
     address: Annotated[str | None, option("STR", "a cluster of its own, on this machine")] = None
     """Of an existing Ray cluster, host:port or auto."""
     only: Annotated[str | None, option("STR", "all")] = None
-    """Only the cell of this name, like copy/nutm, or those whose names contain it, or several with commas."""
+    """Only the cell or row of this name (copy/nutm, copy), else those whose names contain it; several with commas."""
     budget: Annotated[int | None, option("INT", "the paper's")] = None
     """At most this many iterations per run."""
     out: Path = Path("runs")

@@ -186,13 +186,15 @@ EXPERIMENTS = {
 def cells(experiment: str, preset: str = "paper", only: str | None = None, budget: int | None = None) -> list[Cell]:
     """The cells of an experiment; `budget` caps the iterations of a run.
 
-    `only` keeps those whose name contains it, or one of its parts if it has commas; a whole name stands for itself.
+    `only` keeps those whose name contains it, or one of its parts if it has commas; a whole name or a whole row stands
+    for itself.
     """
     found = list(EXPERIMENTS[choose("experiment", experiment, EXPERIMENTS)](preset))
     if only is not None:
         names = [cell.name for cell in found]
+        whole = {*names, *(cell.row for cell in found)}
         parts = only.split(",")
-        found = [cell for cell in found if any(cell.name == p or (p in cell.name and p not in names) for p in parts)]
+        found = [c for c in found if any(p in (c.name, c.row) or (p in c.name and p not in whole) for p in parts)]
         if not found:
             raise UserError(f"no cell of {experiment} has {only!r} in its name; the cells are {', '.join(names)}")
     if budget is not None:
