@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from typing import Annotated, NoReturn
 
@@ -14,8 +16,9 @@ from nsm.training.distribution import RankLost, place
 from nsm.training.learner import Diverged
 from nsm.training.signals import Interrupted
 
-FAILED, MISTAKE, INTERRUPTED = 1, 2, 75
-"""Exit codes: the run failed; the command was wrong; the run was stopped and goes on when started again."""
+FAILED, MISTAKE, INTERRUPTED, UNREAD = 1, 2, 75, 141
+"""Exit codes: the run failed; the command was wrong; the run was stopped and goes on when started again; whoever read
+the output has left, as `head` does."""
 
 Command = (
     Annotated[commands.Demo, tyro.conf.subcommand("demo")]
@@ -33,17 +36,37 @@ Command = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; a user's mistake is one sentence and exit code 2."""
-    command = tyro.cli(Command, prog="nsm", description=__doc__, args=arguments)
     try:
-        command.run()
+        try:
+            tyro.cli(Command, prog="nsm", description=__doc__, args=arguments).run()
+        finally:
+            sys.stdout.flush()  # also after --help, which leaves: at the interpreter's end it is too late to be caught
     except UserError as error:
         _leave(MISTAKE, str(error))
+    except BrokenPipeError as error:
+        _leave_if_unread()
+        _leave(FAILED, str(error))
     except (Diverged, RankLost, RunsFailed, OSError) as error:
         _leave(FAILED, str(error))
     except Interrupted:
         _leave(INTERRUPTED, "stopped; what was done is saved, and the same command goes on from there")
     except KeyboardInterrupt:
         _leave(130, "stopped")  # as a shell reports it
+
+
+def _leave_if_unread() -> None:
+    """If nobody reads the output any more, leave without a word; what Python still has of it goes nowhere."""
+    unread = [stream for stream in (sys.stdout, sys.stderr) if _has_lost_its_reader(stream.fileno())]
+    for stream in unread:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    if unread:
+        raise SystemExit(UNREAD) from None
+
+
+def _has_lost_its_reader(descriptor: int) -> bool:
+    pipe = select.poll()
+    pipe.register(descriptor, 0)
+    return any(event & select.POLLERR for _, event in pipe.poll(0))
 
 
 def _leave(code: int, sentence: str) -> NoReturn:

@@ -1,6 +1,7 @@
 """What the commands do when they are used as meant."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -65,6 +66,20 @@ def test_a_signal_from_a_shell_ends_with_code_75_and_the_same_command_goes_on(tm
     assert out == ""
     assert "Traceback" not in err
     assert len(steps(tmp_path / "run" / "checkpoints")) == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["reproduce", "params"], ["train", "copy", "--no-such-option"]])
+def test_output_that_nobody_reads_ends_a_command_without_a_word(arguments):
+    """As after `| head`: the pipe has no reader left."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        unread = subprocess.run([*NSM, *arguments], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writing)
+    heard = subprocess.run([*NSM, *arguments], capture_output=True, text=True, check=False)
+    assert unread.stderr == heard.stderr  # of the output itself there is nothing to say
+    assert unread.returncode == (141 if heard.stdout else heard.returncode)
 
 
 def test_train_prints_its_result_as_json(tmp_path, nsm):

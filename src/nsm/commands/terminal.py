@@ -20,10 +20,17 @@ REFRESH = 0.2
 """Seconds between two looks at a bar."""
 
 
+class Screen(Console):
+    """A console that leaves it to the command line what happens when nobody reads it any more."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console(stderr: bool = False) -> Console:
     """A console that prints what it is given; away from a terminal wide enough that a table is not broken."""
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, width=None if terminal else 170, markup=False, highlight=False, soft_wrap=True)
+    return Screen(stderr=stderr, width=None if terminal else 170, markup=False, highlight=False, soft_wrap=True)
 
 
 def option(metavar: str, default: str) -> Any:
