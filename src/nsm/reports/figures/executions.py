@@ -139,8 +139,9 @@ def _programs(ax: Axes, head: HeadTrace) -> None:
     below = np.zeros(len(head.programs))
     for index, weight in enumerate(head.programs.T):
         above = below + weight
+        # Points, not paths: those of a thousand steps weigh ten times as much.
         ax.fill_between(steps, np.append(below, below[-1]), np.append(above, above[-1]), step="post", linewidth=0,
-                        color=style.colour(index), label=f"program {index + 1}")  # fmt: skip
+                        color=style.colour(index), label=f"program {index + 1}", rasterized=True)  # fmt: skip
         below = above
     ax.set_ylim(0, 1)
     ax.set_yticks([0, 1])
