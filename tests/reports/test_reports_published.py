@@ -1,0 +1,49 @@
+"""What is published under results/ is what the machines that are kept there do."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from nsm.cli import main
+from nsm.training.run import RunDirectory
+
+KEPT = Path(__file__).parents[2] / "results" / "models"
+NEEDS_DATA = ("fewshot", "babi", "babi-tasks")
+
+
+def machines(*experiments):
+    found = (path.parent.relative_to(KEPT) for path in KEPT.rglob("config.json"))
+    return sorted(str(name) for name in found if name.parts[0] in experiments)
+
+
+def evaluated(name):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        main(["eval", str(KEPT / name), "--json"])
+    return json.loads(out.getvalue())
+
+
+def test_no_machine_is_passed_over():
+    every = {path.parent.relative_to(KEPT).parts[0] for path in KEPT.rglob("config.json")}
+    assert every <= {"single", "ablation", "factorial", "sequencing", "continual", *NEEDS_DATA}
+
+
+@pytest.mark.parametrize("name", machines("single", "ablation", "factorial", "sequencing"))
+def test_a_kept_machine_makes_the_mistakes_that_were_published(name):
+    published = RunDirectory(KEPT / name).result()["best"]
+    found = evaluated(name)
+    assert found["sequences"] == published["sequences"]
+    # Equal to the last bit where it was measured; another processor rounds otherwise.
+    for metric in ("bit_errors", "l1_errors", "cross_entropy_bits"):
+        assert found[metric] == pytest.approx(published[metric], rel=1e-2, abs=0.05), metric
+
+
+@pytest.mark.parametrize("name", machines("continual"))
+def test_a_machine_that_learned_one_task_after_another_still_knows_what_was_published(name):
+    published = RunDirectory(KEPT / name).result()["phases"][-1]
+    found = {each["settings"]["task"]: each["bit_accuracy"] for each in evaluated(name)}
+    # Published on the held-out sequences of training, some of them; a thousand others are tested here.
+    assert found == pytest.approx(published, abs=0.02)
