@@ -172,6 +172,34 @@ def continual(iterations, **changes):
     return replace(config, task="continual", machine=replace(config.machine, input_size=10, output_size=8))
 
 
+def learned(config, directory):
+    """The metrics of a run, and its last checkpoint."""
+    train(config, directory, "fused")
+    return RunDirectory(directory).metrics(), RunDirectory(directory).checkpoint("last")
+
+
+def test_a_machine_that_is_thrown_off_goes_on_from_the_best_one_with_the_batches_that_come(tmp_path):
+    lines, ninth = learned(overshooting(rewind=1e-6, iterations=9), tmp_path / "rewinding")
+    assert [line["step"] for line in lines if "rewinds" in line] == [8]
+    _, fourth = learned(overshooting(iterations=4), tmp_path / "best")
+    config = overshooting()
+    learner = build(config, "fused")
+    learner.machine.load_state_dict(fourth.model)
+    learner.restore(fourth.optimiser)
+    task = task_pair(config).train
+    learner.step(task, task.batch(config.seed, 0, 8, config.batch_size), 8)
+    for name, weight in learner.machine.state_dict().items():
+        assert torch.equal(weight, ninth.model[name]), name
+    assert ninth.optimiser["updates"] == 5
+
+
+def test_without_a_bound_or_within_it_nothing_is_taken_back(tmp_path):
+    lines, last = learned(overshooting(), tmp_path / "never")
+    others, same = learned(overshooting(rewind=1e6), tmp_path / "within")
+    assert others == lines
+    assert all(torch.equal(weight, same.model[name]) for name, weight in last.model.items())
+
+
 @pytest.mark.parametrize(("iterations", "steps"), [(8, [2, 4, 6, 8]), (11, [2, 4, 6, 11]), (5, [1, 2, 3, 5])])
 def test_continual_learning_is_looked_at_after_every_phase(tmp_path, iterations, steps):
     result = train(continual(iterations), tmp_path, "fused")
@@ -385,6 +413,8 @@ def test_a_trained_machine_is_an_ordinary_machine(finished, tmp_path):
         ({"protocol": "author"}, "did you mean 'authors'"),
         ({"preset": "papers"}, "did you mean 'paper'"),
         ({"task": "continual", "stop_when_solved": 1}, "stop_when_solved must be 0 for continual learning"),
+        ({"task": "continual", "rewind": 0.1}, "rewind must be 0 for continual learning"),
+        ({"rewind": -0.1}, "rewind must be at least 0, was -0.1"),
     ],
     ids=str,
 )

@@ -16,7 +16,7 @@ from nsm.training.loop import train
 from nsm.training.run import RunDirectory
 from nsm.training.signals import Interrupted
 from training.faults import Faults, ended, forked
-from training.small_runs import contents, in_another_process, small, strays
+from training.small_runs import contents, in_another_process, overshooting, small, strays
 
 
 def gumbel(config):
@@ -42,12 +42,13 @@ def interrupted_at(step, config, directory, backend="fused"):
         ("fused", small(programs=None, batch_size=9)),
         ("fused", gumbel(small())),
         ("fused", small(persistent=True)),
+        ("fused", overshooting(rewind=1e-6)),
         ("reference", small(cell_noise=0.1, random_slots=True, iterations=8)),
         ("reference", small(persistent=True, iterations=8)),
         ("reference", small(optimiser="adam", iterations=8)),
     ],
     ids=[
-        *("fused", "fused-adam", "fused-ntm", "fused-gumbel", "fused-persistent"),
+        *("fused", "fused-adam", "fused-ntm", "fused-gumbel", "fused-persistent", "fused-rewinding"),
         *("reference", "reference-persistent", "reference-adam"),
     ],
 )

@@ -155,6 +155,8 @@ class Train:
     """A held-out loss below this counts as solved."""
     stop_when_solved: Int = None
     """Stop after this many solved evaluations in a row."""
+    rewind: Float = None
+    """When the held-out loss is this much above the best, go on from the best machine; 0: never."""
     data_dir: DataDir = None
     """Where data sets lie; see nsm data."""
     backend: str = "auto"

@@ -86,6 +86,8 @@ class RunConfig:
     """A held-out loss below this counts as having solved the training task."""
     stop_when_solved: int = 0
     """Stop after this many solved evaluations in a row; 0 runs to the end."""
+    rewind: float = 0.0
+    """When the held-out loss is this much above the best one so far, go on from that machine instead; 0: never."""
     world_size: int = 1
     """Processes that divide each batch among them; the sums of their gradients round differently for each number."""
 
@@ -106,12 +108,14 @@ class RunConfig:
             raise UserError(
                 f"batch_size must be at least 1 for each of the {self.world_size} processes, was {self.batch_size}"
             )
-        for name in ("cell_noise", "key_loss", "key_loss_decay", "solved_loss"):
+        for name in ("cell_noise", "key_loss", "key_loss_decay", "solved_loss", "rewind"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
                 raise UserError(f"{name} must be at least 0, was {value!r}")
         if self.stop_when_solved and self.task == "continual":
             raise UserError("stop_when_solved must be 0 for continual learning: it would end in the first phase")
+        if self.rewind and self.task == "continual":
+            raise UserError("rewind must be 0 for continual learning: the losses of different phases don't compare")
         if self.persistent and self.world_size > 1:
             raise UserError("persistent memory needs one process: what is kept belongs to a whole batch")
         if self.wiped_steps and not self.persistent:

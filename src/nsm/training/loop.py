@@ -45,6 +45,8 @@ class Progress:
     best_step: int | None = None
     solved_step: int | None = None
     solved_in_a_row: int = 0
+    rewinds: int = 0
+    """How often it has gone on from the best machine instead of the last."""
     metrics_position: int = 0
     phases: list[dict[str, float]] = field(default_factory=list)
     """Continual learning: bit accuracy on every task after each phase."""
@@ -233,6 +235,9 @@ def _loop(
             if config.follow_test:
                 line["test"] = ranks.led(_figures, task_pair(config).test, learner, config, TEST)
             improved = _judge(config, task, progress, clock, line["held_out"]["loss"])
+            if _thrown_off(config, progress, line["held_out"]["loss"]):
+                _rewind(run, learner, progress)
+                line["rewinds"] = progress.rewinds
         if isinstance(task, Continual) and (last or task.phase(step) != task.phase(step - 1)):
             progress.phases.append(ranks.led(_accuracies, task, learner, config))
             line["accuracies"] = progress.phases[-1]
@@ -305,6 +310,26 @@ def _judge(config: RunConfig, task: Task, progress: Progress, clock: Clock, loss
     if improved:
         progress.best_loss, progress.best_step = loss, progress.step
     return improved
+
+
+def _thrown_off(config: RunConfig, progress: Progress, loss: float) -> bool:
+    """Whether a held-out loss says that the machine has lost what it could do."""
+    return config.rewind > 0 and progress.best_loss is not None and loss > progress.best_loss + config.rewind
+
+
+def _rewind(run: RunDirectory, learner: Learner, progress: Progress) -> None:
+    """Go on from the best machine so far, and with what its optimiser remembered.
+
+    A machine that is nearly always right has tiny gradients, until one sequence makes a huge one; RMSprop, which
+    divides by what is usual, then moves every weight at once as far as it ever does. What is learned again after such
+    a step often holds for the lengths of training alone. The batches that come next are others than those that threw
+    the machine off, so that it need not happen again.
+    """
+    assert progress.best_step is not None
+    best = learner.ranks.led(checkpoints.load, checkpoints.path(run.checkpoints, progress.best_step))
+    learner.machine.load_state_dict(best.model)
+    learner.restore(best.optimiser)
+    progress.rewinds += 1
 
 
 def _save(
