@@ -48,6 +48,7 @@ def test_figures_in_words():
     line = {"step": 4, "loss": 0.12345, "held_out": {"bit_errors": 3.456}, "accuracies": {"copy": 0.5}}
     assert figures(line) == "loss 0.1235, bit errors 3.46, copy 50%"
     assert figures({"step": 4}) == ""
+    assert figures({"step": 4, "loss": 0.5, "rewinds": 2}) == "loss 0.5000, taken back to the best 2 ×"
 
 
 class Stream(io.StringIO):

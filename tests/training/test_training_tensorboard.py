@@ -6,7 +6,7 @@ from nsm.checks import UserError
 from nsm.training import tensorboard
 from nsm.training.loop import train
 from nsm.training.run import RunDirectory
-from training.small_runs import small
+from training.small_runs import overshooting
 
 
 def test_without_the_package_one_sentence_says_how_to_get_it(tmp_path, monkeypatch):
@@ -21,7 +21,7 @@ def test_events_are_those_of_the_metrics(tmp_path):
     pytest.importorskip("tensorboard", reason="needs the extra nsm[tensorboard]")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    train(small(), tmp_path, "fused")
+    train(overshooting(rewind=1e-6), tmp_path, "fused")
     for _ in range(2):  # a second time in place of the first, not beside it
         directory = tensorboard.write_events(tmp_path)
     events = EventAccumulator(str(directory))
@@ -32,6 +32,8 @@ def test_events_are_those_of_the_metrics(tmp_path):
     errors = [(event.step, event.value) for event in events.Scalars("held_out/bit_errors")]
     looks = [line for line in lines if "held_out" in line]
     assert errors == [(line["step"], pytest.approx(line["held_out"]["bit_errors"])) for line in looks]
+    rewinds = [(event.step, event.value) for event in events.Scalars("rewinds")]
+    assert rewinds == [(line["step"], line["rewinds"]) for line in lines if "rewinds" in line] != []
 
 
 def test_what_is_no_run_is_left_alone(tmp_path):

@@ -47,6 +47,8 @@ def figures(line: dict[str, Any]) -> str:
         held_out = line["held_out"]
         bits = "bit_errors" in held_out
         parts.append(f"bit errors {held_out['bit_errors']:.2f}" if bits else f"error {held_out['error']:.1%}")
+    if "rewinds" in line:
+        parts.append(f"taken back to the best {line['rewinds']} ×")
     if "accuracies" in line:
         parts += [f"{task} {accuracy:.0%}" for task, accuracy in line["accuracies"].items()]
     return ", ".join(parts)

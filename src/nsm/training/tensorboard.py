@@ -30,8 +30,8 @@ def write_events(directory: str | Path) -> Path:
     with SummaryWriter(str(events)) as writer:
         for line in run.metrics():
             for group, figures in line.items():
-                if group == "loss":
-                    writer.add_scalar("loss", figures, line["step"])
+                if group in ("loss", "rewinds"):
+                    writer.add_scalar(group, figures, line["step"])
                 elif group != "step":
                     for name, value in figures.items():
                         writer.add_scalar(f"{group}/{name}", value, line["step"])
