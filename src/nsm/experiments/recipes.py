@@ -36,13 +36,11 @@ PAPER_ITERATIONS = {"long-copy": 50_000, "continual": 80_000}
 LONGER = {"random_slots": True, "cell_noise": 0.3, "ragged": False, "evaluate_sequences": 256}
 """What makes machines right on sequences longer than those of training: tapes that are full now and then, which of a
 ragged batch only the longest sequence would see; noise; and enough sequences to tell the best machine by."""
-COPYING = LONGER | {"rewind": 0.1}
-"""A machine that is thrown off learns to copy again, but often for the lengths of training alone: it is taken back."""
 ADAM = {"kind": "adam", "learning_rate": 1e-3, "batch_size": 16, "ragged": False}
 """Learns from fewer sequences where RMSprop lingers on plateaus."""
 RELIABLE: dict[str, dict[str, Any]] = {
-    "copy": {"iterations": 20_000, **COPYING},
-    "long-copy": {"iterations": 20_000, **COPYING},
+    "copy": {"iterations": 20_000, **LONGER},
+    "long-copy": {"iterations": 20_000, **LONGER},
     "repeat-copy": {"iterations": 50_000, **LONGER},
     "associative-recall": {"iterations": 15_000, "random_slots": True, "final_rate": 0.05, **ADAM},
     "ngrams": {"iterations": 20_000, "random_slots": True, **ADAM},
