@@ -75,7 +75,8 @@ def test_the_table_is_that_of_the_local_engine(tmp_path):
         assert strays(mirrored) == []
 
 
-def test_a_run_that_diverges_and_a_worker_that_dies_take_no_other_with_them(cluster, straight, tmp_path):
+def test_a_run_that_diverges_and_a_worker_that_dies_take_no_other_with_them(cluster, straight, monkeypatch, tmp_path):
+    monkeypatch.setattr(campaign, "TICK", 0.05)  # in a second a worker that is to die might be done
     bad = replace(tiny(), optimiser=replace(tiny().optimiser, learning_rate=1e30))
     jobs = planned(tmp_path, diverges=bad, dies=long(), well=tiny(), after=tiny())
     dies, killed = jobs[1], []

@@ -357,8 +357,9 @@ def tiny(**changes):
     return recipe("copy", "nutm", **{**options, "iterations": 10, **changes})
 
 
-def test_a_run_that_diverges_or_dies_takes_no_other_with_it(tmp_path):
+def test_a_run_that_diverges_or_dies_takes_no_other_with_it(monkeypatch, tmp_path):
     """Four runs on two processes: one goes well, one diverges, one's process is killed, and one comes after those."""
+    monkeypatch.setattr(campaign, "TICK", 0.01)  # in a second the run that is to die might be over
     bad = replace(tiny(), optimiser=replace(tiny().optimiser, learning_rate=1e30))
     configs = {"diverges": bad, "dies": tiny(iterations=1500), "well": tiny(), "after": tiny()}
     planned = [Job(Cell("row", name, config), 0, tmp_path / name) for name, config in configs.items()]

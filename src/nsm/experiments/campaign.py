@@ -21,6 +21,8 @@ class RunsFailed(Exception):
 
 
 Tick = Callable[[dict[Job, Outcome | None]], None]
+TICK = 1.0
+"""Seconds between two looks at the runs under way."""
 
 
 def jobs(cells: list[Cell], seeds: int, root: Path) -> list[Job]:
@@ -80,7 +82,7 @@ def run(campaign: list[Job], engine: Engine, tick: Tick = lambda _: None) -> dic
                 job = waiting.popleft()
                 under_way.add(job)
                 engine.begin(job)
-            ended = engine.ended(seconds=1.0)
+            ended = engine.ended(TICK)
             outcomes |= ended
             under_way -= ended.keys()
             tick({job: outcomes.get(job) for job in campaign if job in outcomes or job in under_way})
