@@ -191,6 +191,7 @@ def test_the_presets_of_the_paper_have_neither(preset):
             config = recipe(task, model, preset)
             assert not config.random_slots
             assert config.cell_noise == 0
+            assert config.rewind == 0
             assert config.optimiser.final_rate == 1
             assert config.ragged is False or task in FEW_SHOT, "all episodes are equally long"
     for experiment in EXPERIMENTS:
@@ -202,4 +203,14 @@ def test_the_default_preset_has_both_where_they_help():
     assert recipe("copy", "nutm").cell_noise == 0.3
     assert recipe("associative-recall", "nutm").random_slots
     assert recipe("associative-recall", "nutm").cell_noise == 0, "noise keeps Associative Recall from learning"
-    assert set(RELIABLE) == {task for task in TASKS if "+" not in task} - {"tiny-copy", *FEW_SHOT}
+    ours, alone = ({task for task in known if "+" not in task} for known in (RELIABLE, TASKS))
+    assert ours == alone - {"tiny-copy", *FEW_SHOT}
+
+
+def test_sorting_starts_from_a_random_tape_and_comes_back_when_it_is_thrown_off():
+    for task in ("priority-sort", "copy+priority-sort"):
+        for model in models(task):
+            config = recipe(task, model)
+            assert (config.machine.memory.initial_memory, config.machine.memory.initial_address) == ("random", "zeros")
+            assert config.rewind == 0.05
+    assert recipe("copy+repeat-copy", "nutm").machine.memory.initial_memory == "constant"
