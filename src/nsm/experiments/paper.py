@@ -139,10 +139,14 @@ def _factorial(preset: str) -> Iterator[Cell]:
     """Not in the paper: how much of NUTM's advantage is its programs, how much their smaller initial weights?
 
     The published code starts an NTM's interfaces with large weights and a NUTM's with small ones; here both have both.
+    Copy + Repeat Copy is trained as the paper trains single tasks, one sequence at a time: that learns it in a fifth of
+    the time that batches of sixteen take.
     """
     for task in ("associative-recall", "repeat-copy", "copy+repeat-copy"):
         for model in ("ntm", "nutm"):
             config = recipe(task, model, preset)
+            if preset != "default" and "+" in task:
+                config = replace(config, batch_size=1, iterations=100_000)
             for scale, fan in (("large", "head"), ("small", "memory")):
                 machine = replace(config.machine, interface=replace(config.machine.interface, fan=fan))
                 yield Cell(task, f"{model}-{scale}", replace(config, machine=machine))
