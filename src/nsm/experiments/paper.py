@@ -139,8 +139,8 @@ def _factorial(preset: str) -> Iterator[Cell]:
     """Not in the paper: how much of NUTM's advantage is its programs, how much their smaller initial weights?
 
     The published code starts an NTM's interfaces with large weights and a NUTM's with small ones; here both have both.
-    Copy + Repeat Copy is trained as the paper trains single tasks, one sequence at a time: that learns it in a fifth of
-    the time that batches of sixteen take.
+    Copy + Repeat Copy is trained as the paper trains single tasks, one sequence at a time: that learns it in a quarter
+    of the time that batches of sixteen take, or less.
     """
     for task in ("associative-recall", "repeat-copy", "copy+repeat-copy"):
         for model in ("ntm", "nutm"):
