@@ -80,6 +80,7 @@ def is_one_sentence(said):
         ("reproduce single --seeds 0", "seeds must be an integer of at least 1, was 0"),
         ("reproduce single --jobs 0", "jobs must be an integer of at least 1, was 0"),
         ("reproduce single --budget -5", "budget must be an integer of at least 1, was -5"),
+        ("reproduce single --results nowhere", "results must be a directory, was 'nowhere'"),
         ("reproduce single --only nothing", "no cell of single has 'nothing' in its name; the cells are copy/ntm, "),
         ("reproduce all --only nothing", "no cell of "),
         ("demo --seed -1", "seed must be an integer of at least 0, was -1"),

@@ -20,6 +20,7 @@ from nsm.experiments.engines.local import Local
 from nsm.experiments.machines import SYNTHETIC
 from nsm.experiments.paper import EXPERIMENTS, SEQUENCING, SINGLE, Cell, cells
 from nsm.experiments.recipes import recipe
+from nsm.experiments.results import collect
 from nsm.experiments.summary import summarise
 from nsm.pretrained import to_json
 from nsm.programs import Programs
@@ -332,6 +333,46 @@ def test_only_equal_finished_runs_are_adopted(tmp_path):
     assert campaign.adopt(wanted, tmp_path) == 1
     assert [job.directory.exists() for job in wanted] == [True, False, False, False]
     assert campaign.adopt(wanted, tmp_path) == 0
+
+
+def test_results_that_were_kept_are_not_run_again(everything, nsm, tmp_path):
+    """On a machine that has the results alone: the same table at once, and of what is asked beyond it just the rest."""
+    root, done = everything
+    results, runs = tmp_path / "results", tmp_path / "runs"
+    assert nsm("collect", "--runs", root, "--out", results).code == 0
+    options = ["--budget", 2, "--jobs", 1, "--out", runs, "--results", results]
+    said = nsm("reproduce", "all", "--seeds", 1, *options, "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out) == json.loads(done.stdout)
+    assert "12 runs of single have their results in " in said.err
+    assert not list(runs.rglob("seed-*"))
+
+    said = nsm("reproduce", "factorial", "--seeds", 2, *options, "--only", "associative-recall", "--json")
+    assert said.code == 0, said.err
+    assert [row["seeds"] for row in json.loads(said.out)] == [2] * 4
+    assert sorted({run.name for run in runs.rglob("seed-*")}) == ["seed-1"]
+    assert "4/4 runs, associative-recall/nutm-small seed 1 done" in said.err
+
+
+def test_only_results_of_equal_finished_runs_are_kept_from_running(tmp_path):
+    cell, other = Cell("copy", "one", tiny()), Cell("copy", "other", tiny(batch_size=3))
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    source = runs / "single" / "default" / "copy" / "one"
+    with Local(2) as engine:
+        campaign.run([Job(cell, seed, source / f"seed-{seed}") for seed in (0, 1)], engine)
+    (source / "seed-1" / "result.json").unlink()
+    assert len(list(collect(runs, results))) == 3  # two seeds, one machine
+    there = tmp_path / "new"
+    wanted = [Job(c, seed, there / c.model / f"seed-{seed}") for c in (cell, other) for seed in (0, 1)]
+    place = results / "single" / "default" / "copy" / "one" / "seed-0.json"
+    assert campaign.kept(wanted, results) == {wanted[0]: place}
+    assert campaign.kept(wanted, results, "reference") == {}, "these were trained by the kernels"
+    wanted[0].directory.mkdir(parents=True)
+    assert campaign.kept(wanted, results) == {}, "a run that was begun goes on"
+    wanted[0].directory.rmdir()
+    document = json.loads(place.read_text())
+    place.write_text(json.dumps({**document, "config": {**document["config"], "unknown": 1}}))
+    assert campaign.kept(wanted, results) == {}, "what can't be read is trained"
 
 
 def test_all_with_only_takes_the_experiments_that_have_such_cells(everything, nsm):

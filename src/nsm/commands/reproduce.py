@@ -62,6 +62,8 @@ class Reproduce:
     """At most this many iterations per run."""
     out: Path = Path("runs")
     """Where the runs lie."""
+    results: Annotated[Path | None, option("PATH", "none")] = None
+    """Take what nsm collect has kept there instead of running it again."""
     data_dir: DataDir = None
     """Where data sets lie; see nsm data."""
     backend: str = "auto"
@@ -80,6 +82,8 @@ class Reproduce:
             raise UserError(f"--address needs --engine ray, was {self.engine}")
         if self.budget is not None:
             at_least("budget", self.budget, 1)
+        if self.results is not None and not self.results.is_dir():
+            raise UserError(f"results must be a directory, was {str(self.results)!r}")
         look_in(self.data_dir)
         plans = self._plans()
         document: dict[str, Any] = {}
@@ -139,10 +143,16 @@ class Reproduce:
         adopted = campaign.adopt(planned, self.out, self.backend)
         if adopted:
             print(f"{adopted} runs of {name} were finished by other experiments: copied", file=sys.stderr)
-        with _display(name, planned) as tick:
-            outcomes = campaign.run(planned, engine, tick)
+        kept = campaign.kept(planned, self.results, self.backend) if self.results else {}
+        if kept:
+            print(f"{len(kept)} runs of {name} have their results in {self.results}: not repeated", file=sys.stderr)
+        left = [job for job in planned if job not in kept]
+        with _display(name, left) as tick:
+            outcomes = campaign.run(left, engine, tick)
         chosen = list(dict.fromkeys(job.cell for job in planned))
-        summaries = [summarise(cell, [job.directory for job in planned if job.cell == cell]) for cell in chosen]
+        summaries = [
+            summarise(cell, [kept.get(job, job.directory) for job in planned if job.cell == cell]) for cell in chosen
+        ]
         if not self.json:
             console().print(_table(name, self.preset, summaries))
             if any(summary.phases for summary in summaries):
@@ -153,7 +163,7 @@ class Reproduce:
                 console().print(_by_task(summaries))
             for note in dict.fromkeys(note for summary in summaries for note in summary.notes):
                 console().print(f"Note: {note}.")
-        if len(outcomes) < len(planned) or any(outcome.status == "interrupted" for outcome in outcomes.values()):
+        if len(outcomes) < len(left) or any(outcome.status == "interrupted" for outcome in outcomes.values()):
             raise Interrupted
         failed = [f"{job.name} failed: {outcome.reason}" for job, outcome in outcomes.items() if outcome.reason]
         return [dataclasses.asdict(summary) for summary in summaries], failed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,28 +34,37 @@ def jobs(cells: list[Cell], seeds: int, root: Path) -> list[Job]:
 def adopt(campaign: list[Job], root: Path, backend: str = "auto") -> int:
     """Copy the finished runs under `root` that jobs not yet begun would only repeat; returns how many there were.
 
-    A configuration with its seed decides every byte of a run on a back end, and experiments overlap: the NTM of a
-    single task is also the ablation's and the factorial comparison's, and where presets agree one run is both's. What
-    can't be copied is trained.
+    Experiments overlap: the NTM of a single task is also the ablation's and the factorial comparison's, and where
+    presets agree one run is both's. What can't be copied is trained.
+    """
+    found = 0
+    for job, place in _twins(campaign, root, backend):
+        if not job.directory.exists():
+            with suppress(OSError):
+                copy_directory_atomically(place, job.directory, leave="lock")
+                found += 1
+    return found
+
+
+def kept(campaign: list[Job], root: Path, backend: str = "auto") -> dict[Job, Path]:
+    """The jobs not yet begun whose results `nsm collect` has kept under `root`, and where: they need not be run."""
+    return dict(_twins(campaign, root, backend))
+
+
+def _twins(campaign: list[Job], root: Path, backend: str) -> Iterator[tuple[Job, Path]]:
+    """The jobs not yet begun that would only repeat a finished run under `root`, and where it or its result lies.
+
+    A configuration with its seed decides every byte of a run on a back end.
     """
     missing = {job.config: job for job in campaign if not job.directory.exists()}
-    found = 0
     for place in results.find(root).values() if missing else ():
-        run = RunDirectory(place)
         try:
-            result = run.result()
-            job = missing.get(run.config()) if result is not None else None
+            result, _ = results.outcome(place)
+            job = missing.get(results.configuration(place)) if result is not None else None
         except UserError:
             continue  # a run that can't be read is no concern of this campaign
-        if job is None or result is None or backend not in ("auto", result["backend"]):
-            continue
-        try:
-            copy_directory_atomically(place, job.directory, leave="lock")
-        except OSError:
-            continue
-        del missing[job.config]
-        found += 1
-    return found
+        if job is not None and result is not None and backend in ("auto", result["backend"]):
+            yield job, place
 
 
 def run(campaign: list[Job], engine: Engine, tick: Tick = lambda _: None) -> dict[Job, Outcome]:

@@ -20,9 +20,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from nsm.checks import UserError
-from nsm.pretrained import to_json
+from nsm.pretrained import from_json, to_json
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
+from nsm.training.config import RunConfig
 from nsm.training.learner import KEPT
 from nsm.training.run import RunDirectory
 
@@ -97,6 +98,11 @@ def outcome(place: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     run = RunDirectory(place)
     result = run.result()
     return result, None if result else run.failure()
+
+
+def configuration(place: Path) -> RunConfig:
+    """What a run was started with, from its directory or from its kept file."""
+    return from_json(RunConfig, read(place).config) if place.suffix == ".json" else RunDirectory(place).config()
 
 
 def read(place: Path) -> Record:

@@ -103,8 +103,6 @@ class RunDirectory:
     def config(self) -> RunConfig:
         """The configuration the run was started with."""
         data = self._document().get("config")
-        if isinstance(data, dict):
-            data.setdefault("world_size", 1)  # runs begun before there could be more had no such field
         try:
             return from_json(RunConfig, data)
         except UserError as error:
