@@ -46,6 +46,7 @@ ADDED: dict[str, Any] = {
     "RunConfig.persistent": False,
     "RunConfig.wiped_steps": 0,
     "RunConfig.rewind": 0.0,
+    "RunConfig.start": None,
     "RunConfig.world_size": 1,
 }
 """Options that came later, and what files without them mean: not today's default, which may change."""

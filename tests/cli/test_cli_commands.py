@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import torch
 
 from cli.conftest import TINY
 from data import glyphs
@@ -335,4 +336,33 @@ def test_tensorboard_that_is_missing_is_said_before_training_not_after(tmp_path,
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
     said = nsm("train", "copy", *TINY, "--iterations", 1, "--tensorboard", "--out", tmp_path / "run")
     assert (said.code, said.err) == (2, "nsm: TensorBoard is not installed: pip install 'nsm[tensorboard]'\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_may_begin_with_the_machine_of_another(trained, nsm, tmp_path):
+    """Its shape comes with it, for another task of the same width as well."""
+    options = ["--iterations", 2, "--learning-rate", 1e-30, "--evaluate-sequences", 4, "--test-sequences", 4]
+    said = nsm("train", "long-copy", "--start", trained, *options, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    ours, theirs = (RunDirectory(place) for place in (tmp_path / "run", trained))
+    assert ours.config().machine == theirs.config().machine
+    best = theirs.checkpoint("best").model
+    assert all(torch.equal(weights, best[name]) for name, weights in ours.checkpoint("last").model.items())
+    again = nsm("train", "long-copy", "--start", trained, *options, "--out", tmp_path / "run")
+    assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["copy", "--model", "ntm"], "--model must be nutm like the machine of {}, was ntm"),
+        (["copy", "--size", 9], "the machine of {} has another shape than this run's"),
+        (["copy", "--slots", 17, "--initial-memory", "random"], "the machine of {} has another shape than this run's"),
+        (["repeat-copy"], "repeat-copy has 10 inputs and 9 outputs, the machine 10 and 8"),
+    ],
+)
+def test_a_machine_that_does_not_fit_is_no_start(trained, nsm, tmp_path, options, sentence):
+    said = nsm("train", *options, "--start", trained, "--out", tmp_path / "run")
+    assert said.code == 2
+    assert sentence.format(trained) in said.err
     assert not (tmp_path / "run").exists()

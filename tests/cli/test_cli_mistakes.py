@@ -47,6 +47,7 @@ def is_one_sentence(said):
             "data check omniglot --data-dir nowhere",
             "images_background.zip is missing; `nsm data fetch",
         ),
+        ("train copy --start nowhere", "nowhere is not a run: it has no config.json"),
         ("train copy --preset papr", "did you mean 'paper'?"),
         ("train copy --backend fussed", "did you mean 'fused'?"),
         ("train copy --optimiser rmspop", "did you mean 'rmsprop'?"),

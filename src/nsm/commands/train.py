@@ -20,7 +20,8 @@ from nsm.tasks import babi
 from nsm.training import tensorboard as events
 from nsm.training.config import RunConfig
 from nsm.training.distribution import joined
-from nsm.training.loop import train
+from nsm.training.loop import model_name, train
+from nsm.training.start import Start, read
 
 MOST_HEADS = 32
 MEMORY_OPTIONS = (
@@ -59,6 +60,8 @@ class Train:
     """The run's directory."""
     seed: int = 0
     """Of the weights, the batches and the noise."""
+    start: Annotated[Path | None, option("PATH", "a new one")] = None
+    """Begin with the best machine of this run, or one that was saved; options that it is not given are its own."""
     iterations: Int = None
     """Updates, one batch each."""
     batch_size: Int = None
@@ -170,15 +173,18 @@ class Train:
     json: bool = False
     """Print the result as JSON."""
 
-    def config(self) -> RunConfig:
-        """The resolved configuration."""
+    def config(self, start: Start | None = None) -> RunConfig:
+        """The resolved configuration; the machine's is that of `start`, if there is one, but for what was given."""
         choose("preset", self.preset, PRESETS)
         choose("backend", self.backend, BACKENDS)
         if self.heads is not None and self.heads > MOST_HEADS:
             raise UserError(f"heads must be at most {MOST_HEADS}, was {self.heads}")
         config = recipe(self._task, self.model, self.preset, self.programs)
-        machine = self._machine(config.machine)
-        own = {f.name for f in fields(RunConfig)} - {"task", "machine", "optimiser", "preset", "seed", "world_size"}
+        if start is not None and (model := model_name(start.machine)) != model_name(config.machine):
+            raise UserError(f"--model must be {model} like the machine of {start.place}, was {self.model}")
+        machine = self._machine(config.machine if start is None else start.machine)
+        others = {"task", "machine", "optimiser", "preset", "seed", "start", "world_size"}
+        own = {f.name for f in fields(RunConfig)} - others
         given = self._given({name: name for name in own})
         if machine.controller.kind != "lstm":
             given.setdefault("cell_noise", 0.0)  # a recipe's noise is meant for its own controller
@@ -236,7 +242,8 @@ class Train:
     def run(self) -> None:
         at_least("threads", self.threads, 1)
         look_in(self.data_dir)
-        config = self.config()
+        start = None if self.start is None else read(self.start)
+        config = self.config(start)
         if self.tensorboard:
             events.require()  # now, not when the training is done
         out = self.out or Path("runs") / f"{config.task}-{self.model}-{self.seed}"
@@ -244,7 +251,7 @@ class Train:
             config = replace(config, world_size=ranks.size)
             quiet = self.json or not ranks.leads
             with progress_of(f"{config.task} {self.model}", config.iterations, quiet) as report:
-                result = train(config, out, self.backend, self.device, report, self.threads, ranks)
+                result = train(config, out, self.backend, self.device, report, self.threads, ranks, start)
             if not ranks.leads:
                 return
         if self.tensorboard:

@@ -88,6 +88,8 @@ class RunConfig:
     """Stop after this many solved evaluations in a row; 0 runs to the end."""
     rewind: float = 0.0
     """When the held-out loss is this much above the best one so far, go on from that machine instead; 0: never."""
+    start: str | None = None
+    """The sha256 of the weights it begins with, if they are not drawn by the seed."""
     world_size: int = 1
     """Processes that divide each batch among them; the sums of their gradients round differently for each number."""
 

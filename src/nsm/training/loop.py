@@ -27,6 +27,7 @@ from nsm.training.evaluation import HELD_OUT, TEST, evaluate
 from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner, kept_memory
 from nsm.training.run import MetricsFile, RunDirectory
 from nsm.training.signals import Interrupted, asked_by_signal
+from nsm.training.start import Start
 
 logger = logging.getLogger("nsm")
 TRAIN = 0
@@ -87,12 +88,15 @@ def train(
     report: Report | None = None,
     threads: int = 1,
     ranks: Distribution = ALONE,
+    start: Start | None = None,
 ) -> dict[str, Any]:
     """Train a machine, or finish a run that was begun in `directory`; returns its result.
 
-    With `ranks`, all of them call this alike; the directory is rank 0's.
+    With `ranks`, all of them call this alike; the directory is rank 0's. With `start`, a new run has its weights.
     """
     pair = task_pair(config)
+    if start is not None:
+        config = replace(config, start=start.digest)
     if config.world_size != ranks.size:
         raise UserError(f"this run is for {config.world_size} processes and was started with {ranks.size}")
     run = RunDirectory(directory)
@@ -107,9 +111,15 @@ def train(
     stop = _Stop(ranks)
     with asked_by_signal(stop), ExitStack() as held:
         learner = ranks.each(build, config, backend, ranks.device(device), threads)
+        if start is not None:
+            ranks.each(start.put_into, learner.machine)
         learner.ranks = ranks
 
         def hold() -> dict[str, Any] | None:
+            if config.start is not None and start is None and not checkpoints.steps(run.checkpoints):
+                raise UserError(
+                    f"{run.path} is to begin with a trained machine, which was not given: start it with one"
+                )
             held.enter_context(run.opened(config))
             return run.result()
 

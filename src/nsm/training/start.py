@@ -1,0 +1,49 @@
+"""A trained machine that a run begins with, instead of one that its seed draws."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from nsm import pretrained
+from nsm.checks import UserError
+from nsm.machine import Machine, MachineConfig
+from nsm.training.run import RunDirectory
+
+
+class Start(NamedTuple):
+    """What is taken over: the weights. An optimiser, and what is kept in persistent memory, begin anew."""
+
+    place: Path
+    machine: MachineConfig
+    tensors: dict[str, Tensor]
+
+    @property
+    def digest(self) -> str:
+        """What a run's configuration has of it: the same weights, wherever they lie, make the same run."""
+        tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+        return hashlib.sha256(save_tensors(tensors)).hexdigest()
+
+    def put_into(self, machine: Machine) -> None:
+        """Give a machine these weights; it must be of the same shape."""
+        wanted = machine.state_dict()
+        for name in sorted(self.tensors.keys() | wanted.keys()):
+            there, here = (tuple(t[name].shape) if name in t else "missing" for t in (self.tensors, wanted))
+            if there != here:
+                mistake = f"the machine of {self.place} has another shape than this run's"
+                raise UserError(f"{mistake}: {name} is {there} there and {here} here")
+        machine.load_state_dict(self.tensors)
+
+
+def read(place: Path) -> Start:
+    """The best machine of a run, or one that `save_pretrained` wrote."""
+    if (place / pretrained.TENSORS).is_file():
+        machine = Machine.from_pretrained(place)
+        return Start(place, replace(machine.config, batch_first=False), machine.state_dict())
+    run = RunDirectory(place)
+    return Start(place, run.config().machine, run.checkpoint("best").model)
