@@ -61,7 +61,7 @@ class Train:
     seed: int = 0
     """Of the weights, the batches and the noise."""
     start: Annotated[Path | None, option("PATH", "a new one")] = None
-    """Begin with the best machine of this run, or one that was saved; options that it is not given are its own."""
+    """Begin with the best machine of this run, or with one that was saved; it keeps its options but for those given."""
     iterations: Int = None
     """Updates, one batch each."""
     batch_size: Int = None
