@@ -18,6 +18,8 @@ from nsm.commands import demo
 from nsm.pretrained import to_json
 from nsm.training import tensorboard
 from nsm.training.checkpoints import steps
+from nsm.training.evaluation import evaluate
+from nsm.training.loop import task_pair
 from nsm.training.run import RunDirectory
 
 NSM = [sys.executable, "-m", "nsm"]
@@ -249,7 +251,7 @@ def test_eval_as_json(trained, nsm):
     assert said.code == 0, said.err
     row = json.loads(said.out)
     assert {"bit_errors", "l1_errors", "perfect", "sequences", "settings"} <= set(row)
-    fixed = {"task": "copy", "which": "best", "seed": 0, "slots": 32, "persistent": False}
+    fixed = {"task": "copy", "which": "best", "like": "test", "seed": 0, "slots": 32, "persistent": False}
     assert row["settings"] == {**fixed, "ranges": {"length": [3, 7]}}
     assert row["sequences"] == 20
     assert 0 <= row["bit_errors"] <= 8 * 7
@@ -303,6 +305,23 @@ def test_eval_of_a_sequence_of_tasks_names_the_ranges_of_each(tmp_path, nsm):
         "repeat-copy.repeats": [2, 2],
     }
     assert {"bit_errors/copy", "bit_errors/repeat-copy"} <= set(row)
+    row = json.loads(nsm("eval", tmp_path / "run", "--sequences", 2, "--like", "training", "--json").out)
+    trained_on = {"copy.length": [1, 10], "repeat-copy.length": [1, 10], "repeat-copy.repeats": [1, 10]}
+    assert row["settings"]["ranges"] == trained_on
+
+
+def test_eval_on_sequences_like_those_of_training(trained, nsm):
+    """The ranges of training, drawn anew, and for every sequence even where training drew them once a batch."""
+    arguments = ("eval", trained, "--like", "training", "--sequences", 30, "--json")
+    row = json.loads(nsm(*arguments).out)
+    assert (row["settings"]["like"], row["settings"]["ranges"]) == ("training", {"length": [1, 20]})
+    config = RunDirectory(trained).config()
+    assert not config.ragged
+    task = task_pair(config).train.held_out()
+    expected = evaluate(RunDirectory(trained).machine("best"), task, 30, config.seed).averages()
+    assert row["bit_errors"] == expected["bit_errors"]
+    assert row["l1_errors"] == expected["l1_errors"]
+    assert json.loads(nsm(*arguments, "--length", 4).out)["settings"]["ranges"] == {"length": [4, 4]}
 
 
 # --- demo, TensorBoard ------------------------------------------------------------------------------------------------

@@ -113,6 +113,7 @@ def test_a_mistake_without_a_run(nsm, tmp_path, monkeypatch, arguments, words):
         ("--length 5-", "length must be a number or two joined by a dash"),
         ("--repeats 3", "This task has no range 'repeats': it has length."),
         ("--which bets", "did you mean 'best'?"),
+        ("--like traning", "did you mean 'training'?"),
         ("--sequences 0", "sequences must be an integer of at least 1, was 0"),
         ("--slots 0", "slots must be an integer of at least 1, was 0"),
         ("--seed -1", "seed must be an integer of at least 0, was -1"),

@@ -38,6 +38,14 @@ def test_the_page_lies_in_the_run_and_has_what_was_asked_for(trained, tmp_path, 
     assert [e["errors"] for e in shown["executions"]] == [e.errors for e in execute(machine, task, 2, 0, 20)]
 
 
+def test_sequences_like_those_of_training_can_be_watched(trained, tmp_path, nsm):
+    page = tmp_path / "page.html"
+    assert nsm("view", trained, "--like", "training", "--samples", 9, "--out", page).code == 0
+    shown = data(page)
+    assert "length 1–20" in shown["facts"]
+    assert len({execution["steps"] for execution in shown["executions"]}) > 1
+
+
 def test_the_figure_and_the_page_go_where_they_are_wanted(trained, tmp_path, nsm):
     page, figure = tmp_path / "new" / "page.html", tmp_path / "other" / "figure.svg"
     said = nsm("view", trained, "--length", "3", "--out", page, "--figure", figure)

@@ -87,6 +87,6 @@ def test_a_machine_of_another_shape_is_refused(earlier, tmp_path):
     wrong = r"the machine of .* has another shape than this run's: controller.bias_hh is \(32,\) there and \(36,\) here"
     with pytest.raises(UserError, match=wrong):
         train(small(size=9), tmp_path / "run", start=read(earlier))
-    with pytest.raises(UserError, match="missing (there|here)"):
+    with pytest.raises(UserError, match=r"missing (there|here)"):
         train(small(programs=None), tmp_path / "run", start=read(earlier))
     assert not (tmp_path / "run").exists()

@@ -12,14 +12,13 @@ import tyro
 
 from nsm.checks import at_least, choose
 from nsm.commands.data import DataDir
-from nsm.commands.ranges import Range, ranges_of, settings_of, shown
+from nsm.commands.ranges import Range, ranges_of, sequences, settings_of, shown
 from nsm.commands.terminal import by_presentation, by_task, console, option
 from nsm.data.source import look_in
 from nsm.machine import BACKENDS
-from nsm.tasks import Continual, with_ranges
+from nsm.tasks import Continual
 from nsm.training.evaluation import evaluate
 from nsm.training.learner import kept_memory
-from nsm.training.loop import task_pair
 from nsm.training.run import RunDirectory
 
 
@@ -38,6 +37,8 @@ class Eval:
     """How many test sequences; of a data set no more than it has."""
     seed: Annotated[int | None, option("INT", "the run's")] = None
     """Of the sequences."""
+    like: str = "test"
+    """test, or training for new sequences like those it was trained on."""
     length: Range = None
     """Vectors to copy, bits of an n-gram source, or drawings of a few-shot episode."""
     repeats: Range = None
@@ -69,7 +70,7 @@ class Eval:
         run = RunDirectory(self.directory)
         config = run.config()
         persistent = config.persistent if self.persistent is None else self.persistent
-        test = with_ranges(task_pair(config).test, **ranges_of(self))
+        test = sequences(config, self.like, ranges_of(self))
         machine = run.machine(self.which, self.backend)
         # What training left in memory goes with its tape: on one of another size memory begins empty.
         kept = kept_memory(machine, run.checkpoint(self.which).optimiser) if persistent and not self.slots else None
@@ -90,6 +91,7 @@ class Eval:
             settings = {
                 "task": name,
                 "which": self.which,
+                "like": self.like,
                 "seed": seed,
                 "slots": self.slots or machine.memory.slots,
                 "persistent": persistent,

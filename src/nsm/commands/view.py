@@ -11,14 +11,14 @@ import tyro
 
 from nsm.checks import UserError, at_least, choose
 from nsm.commands.data import DataDir
-from nsm.commands.ranges import Range, ranges_of, settings_of, shown
+from nsm.commands.ranges import Range, Ranges, ranges_of, sequences, settings_of, shown
 from nsm.commands.serve import serve
 from nsm.commands.terminal import console, option
 from nsm.data.source import look_in
 from nsm.reports.execution import Execution, execute
 from nsm.reports.viewer import page
-from nsm.tasks import Continual, with_ranges
-from nsm.training.loop import model_name, task_pair
+from nsm.tasks import Continual
+from nsm.training.loop import model_name
 from nsm.training.run import RunDirectory
 
 MOST_SAMPLES = 50
@@ -29,8 +29,8 @@ FIGURES = (".svg", ".pdf", ".png")
 class View:
     """Watch a trained machine at work: writes one page that opens in any browser, without a network.
 
-    It has the first test sequences, and the best and the worst of the first 50. Ranges are one number or two: 120, or
-    10-20.
+    It has the first sequences of the test, and the best and the worst of the first 50. Ranges are one number or two:
+    120, or 10-20.
 
     Example: nsm view runs/copy --length 30 --out copy.html
     """
@@ -47,6 +47,8 @@ class View:
     """How many test sequences, besides the best and the worst."""
     seed: Annotated[int | None, option("INT", "the run's")] = None
     """Of the sequences."""
+    like: str = "test"
+    """test, or training for new sequences like those it was trained on."""
     length: Range = None
     """Vectors to copy, or bits of an n-gram source."""
     repeats: Range = None
@@ -73,9 +75,8 @@ class View:
             raise UserError(f"samples must be at most {MOST_SAMPLES}, was {self.samples}")
         if self.figure is not None and self.figure.suffix not in FIGURES:
             raise UserError(f"figure must end with {', '.join(FIGURES)}, was {str(self.figure)!r}")
-        executions, text = watch(
-            RunDirectory(self.directory), self.which, self.samples, self.seed, ranges_of(self), self.slots
-        )
+        run, ranges = RunDirectory(self.directory), ranges_of(self)
+        executions, text = watch(run, self.which, self.samples, self.seed, ranges, self.slots, self.like)
         out = self.out or self.directory / "view.html"
         write_page(out, text)
         say = console().print
@@ -94,14 +95,15 @@ def watch(
     which: str = "best",
     samples: int = 3,
     seed: int | None = None,
-    ranges: dict[str, int | tuple[int, int]] | None = None,
+    ranges: Ranges | None = None,
     slots: int | None = None,
+    like: str = "test",
 ) -> tuple[list[Execution], str]:
-    """Executions of a run's machine on its test, and the page that shows them."""
+    """Executions of a run's machine, and the page that shows them."""
     config = run.config()
     if config.machine.memory is None:
         raise UserError(f"the machine of {run.path} has no memory of a known kind: there is nothing to watch")
-    test = with_ranges(task_pair(config).test, **(ranges or {}))
+    test = sequences(config, like, ranges)
     machine, step = run.machine(which), run.checkpoint(which).step
     seed = config.seed if seed is None else at_least("seed", seed, 0)
     executions = execute(machine, test, samples, seed, slots)

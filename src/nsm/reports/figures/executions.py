@@ -68,7 +68,7 @@ def _stacked(run: Execution, rows: list[Row], title: str) -> Figure:
     figure.suptitle(
         title or f"{run.name}: {run.errors:,} of {run.asked:,} {run.unit} wrong", fontsize=10, ha="left", x=0.01
     )
-    _name_phases(axes[0], run)
+    _name_phases(axes[0], run, room=(size[0] - 2) / 0.07)
     return figure
 
 
@@ -128,7 +128,8 @@ def _address(ax: Axes, head: HeadTrace, window: tuple[int, int]) -> None:
     ax.imshow(shown.T, aspect="auto", cmap=cmap, vmin=0, vmax=1, interpolation="nearest",
               extent=(-0.5, steps - 0.5, first + length - 0.5, first - 0.5))  # fmt: skip
     every = max(1, 5 * round(length / 20)) if length > 10 else 2
-    ticks = [slot for slot in range(first, first + length) if slot % slots % every == 0]
+    # Not those just before the tape begins anew: their numbers would lie on that of slot 0.
+    ticks = [s for s in range(first, first + length) if s % slots % every == 0 and (-s) % slots not in range(1, every)]
     ax.set_yticks(ticks, [str(slot % slots) for slot in ticks])
     ax.set_ylabel(f"{head.name}\nslot", rotation=0, ha="right", va="center")
 
@@ -159,13 +160,13 @@ def _mark(ax: Axes, run: Execution) -> None:
             ax.axvline(start - 0.5, color=style.INK, linewidth=0.7, linestyle=":")
 
 
-def _name_phases(ax: Axes, run: Execution) -> None:
-    """Above the first row: what is shown and what is asked for, and when; as many words as there is room for."""
+def _name_phases(ax: Axes, run: Execution, room: float) -> None:
+    """Above the first row: what is shown and what is asked for, and when; `room` letters fit over all steps."""
     stretches = run.stretches() or [(0, run.decoding, ""), (run.decoding, run.steps, "")]
     for start, end, name in stretches:
         phase = "decoding" if start >= run.decoding else "encoding"
         initials = "".join(word[0] for word in name.split("-") if word).upper()  # as the paper abbreviates: RC
         for words in (f"{name}, {phase}" if name else phase, name or phase[:3], initials):
-            if words and (end - start) / run.steps * 130 > len(words):
+            if words and (end - start) / run.steps * room > len(words):
                 ax.text((start + end - 1) / 2, -1.0, words, ha="center", va="bottom", fontsize=8, color=style.INK)
                 break
