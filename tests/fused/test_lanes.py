@@ -1,5 +1,7 @@
 """The vector type, the functions made of it, and the matrix products."""
 
+from types import FunctionType
+
 import numpy as np
 import pytest
 from numba import njit
@@ -125,6 +127,28 @@ def test_products_equal_numpy(rows, inner, width):
     vector, w, sums = normal(width), normal(rows, width), np.zeros(rows, np.float32)
     dots(vector, w.ravel(), sums, rows, width)
     np.testing.assert_allclose(sums, w.astype(np.float64) @ vector, rtol=0, atol=2e-5)
+
+
+def tiled(product, many_registers):
+    """A product as it is compiled where registers are few or many, called from Python."""
+    names = {**product.py_func.__globals__, "MANY_REGISTERS": many_registers}
+    return njit(FunctionType(product.py_func.__code__, names))
+
+
+@pytest.mark.parametrize("product", [algebra.multiply, algebra.accumulate], ids=["multiply", "accumulate"])
+@pytest.mark.parametrize(("rows", "inner", "width"), [(4, 9, 80), (7, 8, 64), (1, 5, 32)])
+def test_the_size_of_tiles_changes_no_bit(product, rows, inner, width):
+    """So the same seed gives the same bytes whatever processor compiled the kernels."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(inner * 80).astype(np.float32) for _ in range(2))
+    start = rng.standard_normal(inner * 80).astype(np.float32)
+    results = []
+    for many_registers in (False, True):
+        c = start.copy()
+        tiled(product, many_registers)(a, 0, inner, b, 0, width, c, 0, width, rows, inner, width)
+        results.append(c)
+    assert not np.array_equal(results[0], start)
+    assert results[0].tobytes() == results[1].tobytes()
 
 
 def test_denormals_are_flushed_and_the_setting_is_put_back():

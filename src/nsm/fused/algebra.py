@@ -9,18 +9,19 @@ from __future__ import annotations
 import numpy as np
 
 from nsm.fused.cache import kernel
-from nsm.fused.lanes import choose_smaller, fma, load, splat, spread, store, total
+from nsm.fused.lanes import MANY_REGISTERS, choose_smaller, fma, load, splat, spread, store, total
 
 
 @kernel
 def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
     """C[i, :] += Σ_k A[i, k] W[k, :] for `rows` rows, k < `inner`, `width` columns (a multiple of 16).
 
-    Tiles of 4 × 32 outputs stay in registers while k runs: each load of W serves four rows. All rows take their turn
-    on a panel of W before the next one: what is too large for the nearest caches comes from afar once, not once a tile.
+    Tiles of 4 × 16 outputs stay in registers while k runs, of 4 × 32 where there are enough of them: each load of W
+    serves four rows. All rows take their turn on a panel of W before the next one: what is too large for the nearest
+    caches comes from afar once, not once a tile. An output is one sum over k in order, whatever the tiles.
     """
     fours, j = rows // 4 * 4, 0
-    while j + 32 <= width:
+    while MANY_REGISTERS and j + 32 <= width:
         for i in range(0, fours, 4):
             r0, r1, r2, r3 = a0 + i * lda, a0 + (i + 1) * lda, a0 + (i + 2) * lda, a0 + (i + 3) * lda
             o0, o1 = c0 + i * ldc + j, c0 + (i + 1) * ldc + j
@@ -42,7 +43,7 @@ def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
             store(c, o0, c00), store(c, o0 + 16, c01), store(c, o1, c10), store(c, o1 + 16, c11)
             store(c, o2, c20), store(c, o2 + 16, c21), store(c, o3, c30), store(c, o3 + 16, c31)
         j += 32
-    if j < width:
+    while j < width:
         for i in range(0, fours, 4):
             r0, r1, r2, r3 = a0 + i * lda, a0 + (i + 1) * lda, a0 + (i + 2) * lda, a0 + (i + 3) * lda
             o0, o1 = c0 + i * ldc + j, c0 + (i + 1) * ldc + j
@@ -55,6 +56,7 @@ def multiply(a, a0, lda, w, w0, ldw, c, c0, ldc, rows, inner, width):
                 x2, x3 = fma(spread(a, r2 + k), v, x2), fma(spread(a, r3 + k), v, x3)
                 p += ldw
             store(c, o0, x0), store(c, o1, x1), store(c, o2, x2), store(c, o3, x3)
+        j += 16
     for i in range(fours, rows):
         _multiply_row(a, a0 + i * lda, w, w0, ldw, c, c0 + i * ldc, inner, width)
 
@@ -104,7 +106,7 @@ def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
     Tiles and panels as in `multiply`: a panel of D serves all k.
     """
     fours, j = height // 4 * 4, 0
-    while j + 32 <= width:
+    while MANY_REGISTERS and j + 32 <= width:
         for k in range(0, fours, 4):
             o0, o1 = c0 + k * ldc + j, c0 + (k + 1) * ldc + j
             o2, o3 = c0 + (k + 2) * ldc + j, c0 + (k + 3) * ldc + j
@@ -126,7 +128,7 @@ def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
             store(c, o0, c00), store(c, o0 + 16, c01), store(c, o1, c10), store(c, o1 + 16, c11)
             store(c, o2, c20), store(c, o2 + 16, c21), store(c, o3, c30), store(c, o3 + 16, c31)
         j += 32
-    if j < width:
+    while j < width:
         for k in range(0, fours, 4):
             o0, o1 = c0 + k * ldc + j, c0 + (k + 1) * ldc + j
             o2, o3 = c0 + (k + 2) * ldc + j, c0 + (k + 3) * ldc + j
@@ -139,6 +141,7 @@ def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
                 p += lda
                 q += ldd
             store(c, o0, x0), store(c, o1, x1), store(c, o2, x2), store(c, o3, x3)
+        j += 16
     for k in range(fours, height):
         for j in range(0, width, 16):
             x0 = load(c, c0 + k * ldc + j)

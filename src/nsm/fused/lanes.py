@@ -16,6 +16,7 @@ import operator
 import platform
 from typing import Any
 
+from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -29,6 +30,9 @@ from numba.extending import (
 
 WIDTH = 16
 """Lanes in a vector: one AVX-512 register of 32-bit floats, two AVX ones, four NEON ones."""
+MANY_REGISTERS = llvm.get_host_cpu_features().get("avx512f", False)
+"""Whether eight vectors and what they are made from fit into registers. With two registers a vector they do not, and
+would be stored and loaded again at every step of a sum."""
 
 _FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
 _INTS = ir.VectorType(ir.IntType(32), WIDTH)
