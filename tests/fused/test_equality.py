@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import nsm
 from fused.compare import Case, assert_equal
 from nsm.fused import tape
+from nsm.fused.function import engine
 
 ATTENTION = ("key-value", "direct", "uniform", "gumbel")
 
@@ -50,6 +51,17 @@ def test_layer_norms_and_single_bias(memory):
         interface=nsm.Interface(norm=True),
     )
     assert_equal(Case(machine, 5, 3))
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("controller", ["lstm", "feed-forward"])
+def test_controllers_whose_rows_are_kept_apart(memory, controller):
+    """A width that fills whole pages is padded further than to the lanes."""
+    norm = controller == "lstm"
+    programs = nsm.Programs(2, attention="direct")
+    machine = build(MEMORIES[memory], programs, controller, size=250, norm=norm)
+    assert engine(machine).arguments.sizes.size_p == 272
+    assert_equal(Case(machine, 3, 2, lengths=[3, 2]))
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

@@ -48,7 +48,7 @@ class Buffers:
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
-        self._masks: dict[int, Array] = {}
+        self._masks: dict[tuple[int, int], Array] = {}
         self._made: dict[tuple[Any, ...], Any] = {}
         self._grown = 0
 
@@ -80,11 +80,11 @@ class Buffers:
             self._grown += 1
         return array
 
-    def mask(self, width: int) -> Array:
-        """1 for the first `width` numbers, 0 up to the next multiple of 16."""
-        if width not in self._masks:
-            self._masks[width] = (np.arange(padded(width)) < width).astype(np.float32)
-        return self._masks[width]
+    def mask(self, width: int, whole: int) -> Array:
+        """1 for the first `width` of `whole` numbers, 0 for the others, which are padding."""
+        if (width, whole) not in self._masks:
+            self._masks[width, whole] = (np.arange(whole) < width).astype(np.float32)
+        return self._masks[width, whole]
 
     @property
     def bytes(self) -> int:

@@ -357,7 +357,7 @@ class DNCTape:
             strengths,
             writing,
             kept,
-            buffers.mask(slots),
+            buffers.mask(slots, n_p),
             buffers.take("memory", held * batch * m * n_p),
             buffers.take("inverse", count * n_p),
             buffers.take("usage", count * n_p),

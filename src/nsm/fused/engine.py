@@ -46,6 +46,8 @@ def describe(machine: Machine) -> Arguments:
     config, memory = machine.config, machine.memory
     n, stored = config.controller.size, config.programs
     lstm = config.controller.kind == "lstm"
+    # Rows of gates a multiple of 4,096 bytes apart would push each other out of the nearest cache.
+    size_p = padded(n) + (16 if padded(n) % 256 == 0 else 0)
     programs_, keys = (stored.count, stored.keys) if stored else (1, 0)
     queried = stored is not None and stored.attention != "uniform"
     table = np.zeros((len(memory.heads), 5), np.int64)
@@ -64,10 +66,10 @@ def describe(machine: Machine) -> Arguments:
         outputs=config.output_size,
         outputs_p=padded(config.output_size),
         size=n,
-        size_p=padded(n),
+        size_p=size_p,
         reads=memory.read_size,
         reads_p=padded(memory.read_size),
-        gates=(4 if lstm else 1) * padded(n),
+        gates=(4 if lstm else 1) * size_p,
         lstm=int(lstm),
         controller_norm=int(config.controller.layer_norm),
         interface_norm=int(config.interface.norm),
@@ -389,7 +391,7 @@ class Engine:
             scratch=take("attention", 32),
             interface=take("interface", rows * s.interface),
             outputs=take("outputs", rows * s.outputs_p),
-            mask=buffers.mask(s.size),
+            mask=buffers.mask(s.size, s.size_p),
             head_masks=self.head_masks,
             hats=take("hats", rows * s.gates * normed),
             cell_hats=take("cell_hats", rows * s.size_p * normed),

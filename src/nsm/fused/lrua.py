@@ -277,7 +277,7 @@ class LRUATape:
             kept,
             self.config.decay,
             self.config.strength,
-            buffers.mask(slots),
+            buffers.mask(slots, n_p),
             buffers.take("memory", held * batch * m * n_p),
             buffers.take("inverse", count * n_p),
             buffers.take("usage", count * n_p),

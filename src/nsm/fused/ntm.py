@@ -351,7 +351,7 @@ class NTMTape:
             shifts,
             kept,
             self.heads,
-            buffers.mask(slots),
+            buffers.mask(slots, n_p),
             buffers.take("memory", count * batch * m * n_p),
             buffers.take("inverse", (batch + rows * writes) * n_p),
             buffers.take("address", (batch + rows) * heads * n_p),
