@@ -371,6 +371,17 @@ def test_a_run_may_begin_with_the_machine_of_another(trained, nsm, tmp_path):
     assert again.code == 0, again.err
 
 
+@pytest.mark.parametrize(("options", "weight"), [([], 0.0), (["--key-loss", 0.2], 0.2)])
+def test_keys_of_a_machine_that_is_trained_further_are_not_pushed_apart_unless_asked_for(
+    trained, nsm, tmp_path, options, weight
+):
+    short = ["--iterations", 1, "--evaluate-sequences", 1, "--test-sequences", 1]
+    said = nsm("train", "copy", "--start", trained, *options, *short, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert RunDirectory(tmp_path / "run").config().key_loss == weight
+    assert RunDirectory(trained).config().key_loss == 0.1
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

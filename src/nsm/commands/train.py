@@ -137,7 +137,7 @@ class Train:
     wiped_steps: Int = None
     """For how many iterations persistent memory is wiped nevertheless."""
     key_loss: Float = None
-    """η_0, the weight of the loss on keys."""
+    """η_0, the weight of the loss on keys; 0 with --start."""
     key_loss_decay: Float = None
     """η falls by this factor each iteration."""
     log_every: Int = None
@@ -188,6 +188,9 @@ class Train:
         given = self._given({name: name for name in own})
         if machine.controller.kind != "lstm":
             given.setdefault("cell_noise", 0.0)  # a recipe's noise is meant for its own controller
+        if start is not None:
+            # Keys of a trained machine are where its programs are looked for: to push them apart again is to lose it.
+            given.setdefault("key_loss", 0.0)
         optimiser = self._given(
             {"optimiser": "kind"} | {f.name: f.name for f in fields(config.optimiser) if f.name != "kind"}
         )
