@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import types
 import typing
 from pathlib import Path
@@ -16,6 +15,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from nsm.checks import UserError, choose
+from nsm.files import write_atomically
 from nsm.memories import MEMORIES, MemoryConfig
 
 FORMAT = "nsm-machine"
@@ -93,18 +93,9 @@ def save(directory: Path, kind: str, config: Any, tensors: dict[str, Tensor]) ->
     """Write both files, each by a rename, the configuration last: a reader never finds half of either."""
     directory.mkdir(parents=True, exist_ok=True)
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    _write(directory / TENSORS, save_tensors(contiguous))
+    write_atomically(directory / TENSORS, save_tensors(contiguous))
     document = {"format": FORMAT, "version": VERSION, "machine": kind, "config": to_json(config)}
-    _write(directory / CONFIG, (json.dumps(document, indent=2) + "\n").encode())
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(directory / CONFIG, (json.dumps(document, indent=2) + "\n").encode())
 
 
 def load(directory: Path, cls: type[C]) -> tuple[str, C, dict[str, Tensor]]:
