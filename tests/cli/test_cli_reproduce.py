@@ -190,6 +190,15 @@ def test_the_seeds_of_a_cell_are_summed_up(tmp_path):
     assert found.extra == {"l1_errors": 0.5}
 
 
+def test_the_optimum_beside_the_bits_of_several_seeds_is_the_mean_of_their_tests(tmp_path):
+    cell = cells("single", only="ngrams/nutm")[0]
+    tests = [
+        {"cross_entropy_bits": bits, "optimum_bits": optimum} for bits, optimum in ((140.0, 126.0), (150.0, 130.0))
+    ]
+    found = summarise(cell, [seed(tmp_path / str(i), best=best) for i, best in enumerate(tests)])
+    assert (found.best, found.extra) == (140.0, {"optimum_bits": 128.0})
+
+
 def test_accuracies_are_best_when_high_and_averaged_phase_by_phase(tmp_path):
     cell = cells("continual", only="/ntm")[0]
     one = [{"copy": 1.0, "sort": 0.5}, {"copy": 0.75, "sort": 1.0}]

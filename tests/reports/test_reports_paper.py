@@ -241,11 +241,13 @@ def test_the_factorial_tells_programs_from_initial_weights(root):
             keep(root, "factorial", "paper", "repeat-copy", model, seed, solved=solved)
     section = beyond.factorial(Evidence(None, root))
     assert section.verdict.status == "measured"
-    assert "repeat-copy: programs +25 points, small weights +50" in section.verdict.reason
+    assert (
+        "repeat-copy: programs +25 points (-14 to +55), small weights +50 points (+6 to +73)" in section.verdict.reason
+    )
     rows = [tuple(row) for row in table(section, "seeds that solve it").rows]
     assert ("repeat-copy", "NTM", "small", "3 of 4", "30% to 95%", "200") in rows
     effects = {row[1]: row[2] for row in table(section, "what changes").rows}
-    assert list(effects.values()) == ["+25", "+25", "+50", "+50"]
+    assert list(effects.values()) == ["+25", "+25", "+25", "+50", "+50", "+50"]
     assert any("not yet run" in block.text.lower() for block in section.blocks if isinstance(block, Note))
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from cli.conftest import TINY, call
 from nsm.checks import UserError
-from nsm.experiments import results
-from nsm.experiments.bootstrap import difference, interval
+from nsm.experiments import intervals, results
 from nsm.experiments.paper import Cell
 from nsm.experiments.results import Key
 from nsm.experiments.summary import summarise
@@ -230,7 +229,7 @@ def test_nothing_to_collect_is_one_sentence(tmp_path):
 def test_an_interval_is_that_of_the_normal_law_where_seeds_are_many():
     random = np.random.default_rng(3)
     ours, theirs = random.normal(1.0, 2.0, 400), random.normal(0.0, 1.0, 300)
-    low, high = difference(ours, theirs)
+    low, high = intervals.of_means([(1, ours), (-1, theirs)])
     middle = ours.mean() - theirs.mean()
     error = np.sqrt(ours.var() / 400 + theirs.var() / 300)
     wide = NormalDist().inv_cdf(0.975) * error
@@ -239,10 +238,12 @@ def test_an_interval_is_that_of_the_normal_law_where_seeds_are_many():
 
 
 def test_an_interval_is_the_same_every_time_and_needs_two_seeds_a_side():
-    assert difference([1, 2, 3], [0, 1]) == difference([1, 2, 3], [0, 1])
-    assert difference([1, 2, 3], [0]) is None
-    assert difference([5, 5], [1, 1]) == (4, 4)
-    low, high = difference([1, 2], [1, 2])
+    cells = [(1, [1, 2, 3]), (-1, [0, 1])]
+    assert intervals.of_means(cells) == intervals.of_means(cells)
+    assert intervals.of_means([(1, [1, 2, 3]), (-1, [0])]) is None
+    assert intervals.of_means([(1, [5, 5]), (-1, [1, 1])]) == (4, 4)
+    assert intervals.of_means([(0.5, [5, 5]), (-0.5, [1, 1]), (0.5, [2, 2]), (-0.5, [4, 4])]) == (1, 1)
+    low, high = intervals.of_means([(1, [1, 2]), (-1, [1, 2])])
     assert low == -high
 
 
@@ -256,4 +257,36 @@ def test_curves_can_be_made_up():
 )
 def test_the_interval_of_a_share_is_wilsons(successes, trials, low, high):
     """The last is the example of Newcombe (1998), by hand the others."""
-    assert interval(successes, trials) == pytest.approx((low, high), abs=1e-4)
+    assert intervals.of_share(successes, trials) == pytest.approx((low, high), abs=1e-4)
+
+
+def solved(successes, trials):
+    return [seed < successes for seed in range(trials)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "low", "high"),
+    [
+        ((56, 70), (48, 80), 0.0524, 0.3339),
+        ((9, 10), (3, 10), 0.1705, 0.8090),
+        ((5, 56), (0, 29), -0.0381, 0.1926),
+        ((10, 10), (0, 10), 0.6075, 1.0),
+    ],
+)
+def test_the_interval_of_two_shares_difference_is_newcombes(ours, theirs, low, high):
+    """The examples of Newcombe (1998), Interval estimation for the difference between independent proportions."""
+    found = intervals.of_shares([(1, solved(*ours)), (-1, solved(*theirs))])
+    assert found == pytest.approx((low, high), abs=1e-4)
+
+
+def test_shares_averaged_over_a_second_factor_are_surer_than_either():
+    """By the normal law where seeds are many; and nothing is certain where all of a few succeed."""
+    shares, trials = (0.7, 0.4, 0.6, 0.5), 4000
+    weights = (0.5, -0.5, 0.5, -0.5)
+    cells = [(w, solved(round(p * trials), trials)) for w, p in zip(weights, shares, strict=True)]
+    half = NormalDist().inv_cdf(0.975) * np.sqrt(sum(0.25 * p * (1 - p) / trials for p in shares))
+    assert intervals.of_shares(cells) == pytest.approx((0.2 - half, 0.2 + half), abs=1e-3)
+    all_solve = [True] * 20
+    low, high = intervals.of_shares([(1, all_solve), (-1, all_solve)])
+    assert low == -high
+    assert high == pytest.approx(1 - intervals.of_share(20, 20)[0])

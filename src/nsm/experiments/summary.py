@@ -41,7 +41,7 @@ class Summary:
     """Median iteration at which those seeds got there."""
     solved_seconds: float | None
     extra: dict[str, float]
-    """l1_errors and optimum_bits where they belong beside the metric."""
+    """The least of the seeds' l1_errors and the mean of their optimum_bits, where they belong beside the metric."""
     phases: list[dict[str, float]]
     """Continual learning: the mean accuracy on every task after each phase."""
     presentations: dict[str, tuple[float, float, float | None]]
@@ -93,9 +93,11 @@ def _figures(cell: Cell, results: list[dict[str, Any]]) -> tuple[list[float], di
     if cell.metric == "bit_accuracy":
         # After the last phase, on average over all tasks.
         return [fmean(result["phases"][-1].values()) for result in results], {}
-    beside = [name for name in ("l1_errors", "optimum_bits") if name in results[0]["best"]]
-    extra = {name: min(result["best"][name] for result in results) for name in beside}
-    return [result["best"][cell.metric] for result in results], extra
+    tests = [result["best"] for result in results]
+    extra = {"l1_errors": min(test["l1_errors"] for test in tests)} if "l1_errors" in tests[0] else {}
+    if "optimum_bits" in tests[0]:
+        extra["optimum_bits"] = fmean(test["optimum_bits"] for test in tests)
+    return [test[cell.metric] for test in tests], extra
 
 
 def _phases(seeds: list[list[dict[str, float]]]) -> list[dict[str, float]]:

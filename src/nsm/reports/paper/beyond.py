@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
-from nsm.experiments.bootstrap import difference, interval
+from nsm.experiments import intervals
 from nsm.experiments.paper import SEQUENCING, SINGLE
 from nsm.experiments.summary import number
 from nsm.reports import figures
@@ -16,13 +16,15 @@ from nsm.reports.paper.claims import MEASURED, NOT_YET
 from nsm.reports.paper.evidence import Evidence, Group, Seeds, Settings
 from nsm.reports.paper.section import Section, learning, sources
 
-MEASURES = {
-    "programs, small weights": ("nutm-small", "ntm-small"),
-    "programs, large weights": ("nutm-large", "ntm-large"),
-    "small weights, NTM": ("ntm-small", "ntm-large"),
-    "small weights, NUTM": ("nutm-small", "nutm-large"),
+EFFECTS = {
+    "programs, small weights": {"nutm-small": 1.0, "ntm-small": -1.0},
+    "programs, large weights": {"nutm-large": 1.0, "ntm-large": -1.0},
+    "programs, on average": {"nutm-small": 0.5, "ntm-small": -0.5, "nutm-large": 0.5, "ntm-large": -0.5},
+    "small weights, NTM": {"ntm-small": 1.0, "ntm-large": -1.0},
+    "small weights, NUTM": {"nutm-small": 1.0, "nutm-large": -1.0},
+    "small weights, on average": {"ntm-small": 0.5, "ntm-large": -0.5, "nutm-small": 0.5, "nutm-large": -0.5},
 }
-"""What changes between two cells of the factorial comparison: the first has it, the second has not."""
+"""What changes in the factorial comparison, as a sum of cells with weights: those above zero have it."""
 
 
 # --- programs or weights ----------------------------------------------------------------------------------------------
@@ -57,18 +59,17 @@ def _factorial_blocks(settings: Settings, group: Group) -> list[Block]:
     for (row, model), seeds in group.items():
         solved = _solved(seeds)
         if solved:
-            low, high = interval(sum(solved), len(solved))
+            low, high = intervals.of_share(sum(solved), len(solved))
             name, _, weights = model.partition("-")
-            count = f"{sum(solved):.0f} of {len(solved)}"
+            count = f"{sum(solved)} of {len(solved)}"
             shares.append(
                 (row, name.upper(), weights, count, f"{low:.0%} to {high:.0%}", number(seeds.summary.solved_steps, 0))
             )
     effects = [
-        (row, words, f"{100 * shift:+.0f}", bounds)
+        (row, words, *_solving(cells), *_longer(cells))
         for row in _rows(group)
-        for words, (ours, theirs) in MEASURES.items()
-        if (found := _effect(group, row, ours, theirs)) is not None
-        for shift, bounds in [found]
+        for words, weights in EFFECTS.items()
+        if (cells := _weighted(group, row, weights)) is not None
     ]
     columns = ("task", "model", "initial weights", "seeds that solve it", "95 % interval", "iterations, median")
     return [
@@ -76,11 +77,12 @@ def _factorial_blocks(settings: Settings, group: Group) -> list[Block]:
             columns, shares, words=3, caption="How many seeds solve the task of training (held-out loss below 0.01)."
         ),
         Table(
-            ("task", "what changes", "points", "95 % interval"),
+            ("task", "what changes", "points", "95 % interval", "wrong bits", "95 % interval of these"),
             effects,
             words=2,
-            caption="What each of the two is worth while the other stays: difference of the shares of seeds that solve "
-            "the task, in points of a hundred, with its bootstrap interval.",
+            caption="What each of the two is worth, while the other stays and on average over it: difference of the "
+            "shares of seeds that solve the task, in points of a hundred, with its interval by Newcombe's method; and "
+            "of the mean wrong bits per test sequence, below zero where there are fewer, with its bootstrap interval.",
         ),
         *learning("factorial", settings, group, "wrong bits per test sequence"),
     ]
@@ -92,31 +94,46 @@ def _finding(settings: Settings, group: Group) -> Verdict:
         return Verdict(NOT_YET, f"Only runs cut to {settings.budget:,} iterations, which can't tell.")
     sentences = []
     for row in _rows(group):
-        found = [_effect(group, row, *pair) for pair in MEASURES.values()]
-        shifts = [effect[0] for effect in found if effect is not None]
-        if len(shifts) == len(MEASURES):
-            programs, weights = fmean(shifts[:2]), fmean(shifts[2:])
-            sentences.append(f"{row}: programs {100 * programs:+.0f} points, small weights {100 * weights:+.0f}")
+        programs, weights = (
+            _weighted(group, row, EFFECTS[f"{what}, on average"]) for what in ("programs", "small weights")
+        )
+        if programs is not None and weights is not None:
+            worth = [f"{points} points ({bounds})" for points, bounds in map(_solving, (programs, weights))]
+            sentences.append(f"{row}: programs {worth[0]}, small weights {worth[1]}")
     if not sentences:
         return Verdict(NOT_YET, "No task has been run with all four machines.")
     return Verdict(
-        MEASURED, f"Share of seeds that solve the task, on average over the other factor: {'; '.join(sentences)}."
+        MEASURED,
+        f"Share of seeds that solve the task, on average over the other factor, with 95 % intervals: "
+        f"{'; '.join(sentences)}.",
     )
 
 
-def _effect(group: Group, row: str, ours: str, theirs: str) -> tuple[float, str] | None:
-    """How much larger the first cell's share of solved seeds is, and the interval of that in words."""
-    pair = [group.get((row, model)) for model in (ours, theirs)]
-    mine, other = (_solved(seeds) if seeds is not None else [] for seeds in pair)
-    if not mine or not other:
-        return None
-    bounds = difference(mine, other)
-    words = "needs two seeds of each" if bounds is None else f"{100 * bounds[0]:+.0f} to {100 * bounds[1]:+.0f}"
-    return fmean(mine) - fmean(other), words
+def _weighted(group: Group, row: str, weights: dict[str, float]) -> list[tuple[float, Seeds]] | None:
+    """The cells that are compared and their weights; None if one of them has not been run."""
+    found = [(weight, group.get((row, model))) for model, weight in weights.items()]
+    cells = [(weight, seeds) for weight, seeds in found if seeds is not None and seeds.finished]
+    return cells if len(cells) == len(weights) else None
 
 
-def _solved(seeds: Seeds) -> list[float]:
-    return [float(result["solved_step"] is not None) for result in seeds.finished]
+def _solving(cells: Sequence[tuple[float, Seeds]]) -> tuple[str, str]:
+    """The difference of the shares of seeds that solve the task, in points, and its interval."""
+    solved = [(weight, _solved(seeds)) for weight, seeds in cells]
+    low, high = intervals.of_shares(solved)
+    shift = sum(weight * fmean(found) for weight, found in solved)
+    return f"{100 * shift:+.0f}", f"{100 * low:+.0f} to {100 * high:+.0f}"
+
+
+def _longer(cells: Sequence[tuple[float, Seeds]]) -> tuple[str, str]:
+    """The difference of the means of wrong bits on test sequences, and its interval."""
+    wrong = [(weight, seeds.summary.figures) for weight, seeds in cells]
+    bounds = intervals.of_means(wrong)
+    shift = sum(weight * fmean(bits) for weight, bits in wrong)
+    return f"{shift:+.1f}", "needs two seeds of each" if bounds is None else f"{bounds[0]:+.1f} to {bounds[1]:+.1f}"
+
+
+def _solved(seeds: Seeds) -> list[bool]:
+    return [result["solved_step"] is not None for result in seeds.finished]
 
 
 def _rows(group: Group) -> list[str]:
@@ -174,4 +191,4 @@ def _spread(wrong: Sequence[float]) -> tuple[str, str]:
 
 def _counts(seeds: Seeds) -> tuple[str, str, str]:
     wrong = seeds.summary.figures
-    return f"{sum(bits < 1 for bits in wrong)}", f"{sum(_solved(seeds)):.0f}", f"{len(wrong)}"
+    return f"{sum(bits < 1 for bits in wrong)}", f"{sum(_solved(seeds))}", f"{len(wrong)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from nsm.experiments.bootstrap import difference
+from nsm.experiments import intervals
 from nsm.experiments.paper import cells
 from nsm.experiments.summary import number
 from nsm.reports import figures
@@ -93,7 +93,7 @@ def gap(group: Group, row: str, ours: str = "nutm", theirs: str = "ntm") -> tupl
     mine, other = group[row, ours].summary.figures, group[row, theirs].summary.figures
     if not mine or not other:
         return None
-    interval = difference(mine, other)
+    interval = intervals.of_means([(1, mine), (-1, other)])
     shift = fmean(mine) - fmean(other)
     return shift, "needs two seeds of each" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
 

@@ -107,7 +107,9 @@ def _single_note(group: Group) -> str:
     optima = [seeds.summary.extra["optimum_bits"] for (row, _), seeds in group.items() if row == "ngrams"
               and "optimum_bits" in seeds.summary.extra]  # fmt: skip
     if optima:
-        words += f" For N-grams the best possible cross-entropy is {number(optima[0])} bits."
+        words += (
+            f" For N-grams the best possible cross-entropy is {number(optima[0])} bits, the mean of the seeds' tests."
+        )
     return words
 
 

@@ -1,0 +1,52 @@
+"""How sure a figure over seeds is, from a handful of them: of means by bootstrap, of shares that solve by scores.
+
+A comparison is a sum of cells with weights: 1 and −1 for the difference of two, ½ twice and −½ twice for what one
+factor is worth on average over the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+
+DRAWS = 10_000
+
+
+def of_means(cells: Sequence[tuple[float, Sequence[float]]], level: float = 0.95) -> tuple[float, float] | None:
+    """The percentile bootstrap interval of Σ weight·mean(seeds); None where a cell has fewer than two seeds.
+
+    Every cell is drawn again with replacement, always from the same random numbers.
+    """
+    if min(len(seeds) for _, seeds in cells) < 2:
+        return None
+    random, sums = np.random.default_rng(0), np.zeros(DRAWS)
+    for weight, seeds in cells:
+        sums += weight * np.asarray(seeds)[random.integers(0, len(seeds), (DRAWS, len(seeds)))].mean(axis=1)
+    low, high = np.quantile(sums, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def of_share(successes: float, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share: sensible for few trials and for shares of 0 and 1."""
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share, weight = successes / trials, z * z / trials
+    centre = (share + weight / 2) / (1 + weight)
+    half = z / (1 + weight) * (share * (1 - share) / trials + weight / (4 * trials)) ** 0.5
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def of_shares(cells: Sequence[tuple[float, Sequence[bool]]], level: float = 0.95) -> tuple[float, float]:
+    """The interval of Σ weight·share(solved) by the square-and-add method, Newcombe's where two shares are compared.
+
+    How far each term may lie below its estimate, by Wilson's interval, is squared and added up, and the same above. A
+    bootstrap would be certain where all seeds of all cells succeed: it draws nothing but successes.
+    """
+    middle = below = above = 0.0
+    for weight, solved in cells:
+        term = weight * sum(solved) / len(solved)
+        low, high = sorted(weight * bound for bound in of_share(sum(solved), len(solved), level))
+        middle, below, above = middle + term, below + (term - low) ** 2, above + (high - term) ** 2
+    return middle - math.sqrt(below), middle + math.sqrt(above)
