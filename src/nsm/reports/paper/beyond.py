@@ -121,7 +121,7 @@ def _solving(cells: Sequence[tuple[float, Seeds]]) -> tuple[str, str]:
     solved = [(weight, _solved(seeds)) for weight, seeds in cells]
     low, high = intervals.of_shares(solved)
     shift = sum(weight * fmean(found) for weight, found in solved)
-    return f"{100 * shift:+.0f}", f"{100 * low:+.0f} to {100 * high:+.0f}"
+    return f"{100 * shift:+z.0f}", f"{100 * low:+z.0f} to {100 * high:+z.0f}"
 
 
 def _longer(cells: Sequence[tuple[float, Seeds]]) -> tuple[str, str]:
@@ -129,7 +129,7 @@ def _longer(cells: Sequence[tuple[float, Seeds]]) -> tuple[str, str]:
     wrong = [(weight, seeds.summary.figures) for weight, seeds in cells]
     bounds = intervals.of_means(wrong)
     shift = sum(weight * fmean(bits) for weight, bits in wrong)
-    return f"{shift:+.1f}", "needs two seeds of each" if bounds is None else f"{bounds[0]:+.1f} to {bounds[1]:+.1f}"
+    return f"{shift:+z.1f}", "needs two seeds of each" if bounds is None else f"{bounds[0]:+z.1f} to {bounds[1]:+z.1f}"
 
 
 def _solved(seeds: Seeds) -> list[bool]:
