@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -15,44 +17,43 @@ def write_atomically(path: Path, content: bytes) -> None:
     try:
         write_durably(temporary, content)
         os.replace(temporary, path)
-        sync_directory(path.parent)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_directory_atomically(path: Path, contents: dict[str, bytes]) -> None:
-    """Write a directory's files in this order under a temporary name, force them to the disk, then give it its name."""
+@contextmanager
+def directory_atomically(path: Path, replace: bool = True) -> Iterator[Path]:
+    """An empty directory to fill; when it has been, it gets its name. One that has it is removed, or is in the way."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        for name, content in contents.items():
-            write_durably(temporary / name, content)
-        sync_directory(temporary)
-        if path.exists():
+        yield temporary
+        for directory, _, names in os.walk(temporary):
+            for name in names:
+                sync(Path(directory, name))
+            sync(Path(directory))
+        if replace and path.exists():
             remove_atomically(path)
         os.rename(temporary, path)
-        sync_directory(path.parent)
+        sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_directory_atomically(path: Path, contents: dict[str, bytes]) -> None:
+    """Write a directory's files in this order under a temporary name, force them to the disk, then give it its name."""
+    with directory_atomically(path) as temporary:
+        for name, content in contents.items():
+            write_durably(temporary / name, content)
 
 
 def copy_directory_atomically(source: Path, path: Path, leave: str) -> None:
-    """Copy a directory but for the files called `leave`, under a temporary name first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(leave))
-        for directory, _, names in os.walk(temporary):
-            for name in names:
-                sync_directory(Path(directory, name))
-            sync_directory(Path(directory))
-        os.rename(temporary, path)
-        sync_directory(path.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    """Copy a directory but for the files called `leave`, under a temporary name first; OSError if `path` is there."""
+    with directory_atomically(path, replace=False) as temporary:
+        shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(leave), dirs_exist_ok=True)
 
 
 def remove_atomically(path: Path) -> None:
@@ -81,8 +82,8 @@ def write_durably(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync_directory(path: Path) -> None:
-    """Force a directory's entries to the disk, so that a rename in it is not lost; or a file's content."""
+def sync(path: Path) -> None:
+    """Force a file's content to the disk, or a directory's entries, so that a rename in it is not lost."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,9 @@
 """What is kept of runs: small, complete, the same from either source, and machines that can be used at once."""
 
 import json
+import os
 import shutil
+import signal
 from statistics import NormalDist
 
 import numpy as np
@@ -13,9 +15,11 @@ from nsm.experiments import intervals, results
 from nsm.experiments.paper import Cell
 from nsm.experiments.results import Key
 from nsm.experiments.summary import summarise
+from nsm.files import is_temporary
 from nsm.reports.paper.evidence import Evidence
 from nsm.training.run import RunDirectory
 from reports.made_up import curve, keep
+from training.faults import Faults, ended, forked
 
 CELL = ("single", "default", "copy", "nutm")
 
@@ -57,6 +61,32 @@ def test_of_a_run_that_is_not_over_its_curve_is_kept_and_a_newer_one_goes_before
     later.joinpath(*CELL, "seed-3", "metrics.jsonl").write_text("")
     said = list(results.collect(later, tmp_path / "again"))
     assert any("seed-3 has not been evaluated yet: left out" in line for line in said)
+
+
+def test_what_was_kept_of_a_run_that_ended_outlives_its_failure_when_it_is_run_again(runs, kept, tmp_path):
+    again = shutil.copytree(runs, tmp_path / "again")
+    again.joinpath(*CELL, "seed-0", "result.json").unlink()
+    RunDirectory(again.joinpath(*CELL, "seed-0")).fail("its process died with exit code -9", None)
+    place = kept.joinpath(*CELL, "seed-0.json")
+    before = place.read_bytes()
+    assert any("seed-0 failed, and what" in line for line in results.collect(again, kept))
+    assert place.read_bytes() == before
+    assert Evidence(again, kept).places[Key(*CELL, 0)] == place
+
+
+def test_a_damaged_run_is_named_and_the_others_are_kept_and_a_damaged_file_is_written_anew(runs, kept, tmp_path):
+    spoilt = shutil.copytree(runs, tmp_path / "spoilt")
+    spoilt.joinpath(*CELL, "seed-0", "metrics.jsonl").write_text("nothing\n")
+    said = list(results.collect(spoilt, tmp_path / "out"))
+    assert any("metrics.jsonl is damaged" in line and "left out" in line for line in said)
+    assert sorted(path.name for path in (tmp_path / "out").joinpath(*CELL).iterdir()) == [
+        *("seed-1.json", "seed-2.json", "seed-3.json")
+    ]
+    place = kept.joinpath(*CELL, "seed-1.json")
+    before = place.read_bytes()
+    place.write_bytes(before[:100])
+    list(results.collect(runs, kept))
+    assert place.read_bytes() == before
 
 
 def test_no_machine_is_kept_of_runs_cut_short(runs, kept, tmp_path):
@@ -205,6 +235,38 @@ def test_collecting_twice_gives_the_same_files(runs, kept):
     before = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
     list(results.collect(runs, kept))
     assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before
+
+
+def test_collecting_may_be_killed_at_any_moment(runs, tmp_path, monkeypatch):
+    """What was kept before is there, old or new, and the next time all is as if nothing had happened."""
+
+    def machine_has_changed(kept):
+        document = json.loads((kept / "result.json").read_text())
+        document["best"]["loss"] = 99.0
+        (kept / "result.json").write_text(json.dumps(document))
+
+    def files(root):
+        return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    whole = tmp_path / "whole"
+    with monkeypatch.context() as patch:
+        counted = Faults(patch, None, lambda: None)
+        list(results.collect(runs, whole))
+    for at in range(1, counted.count + 1):
+        out = shutil.copytree(whole, tmp_path / f"killed-{at}")
+        machine_has_changed(out / "models" / "/".join(CELL))
+
+        def die_at(at=at, out=out):
+            with monkeypatch.context() as patch:
+                Faults(patch, at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+                list(results.collect(runs, out))
+
+        ended(forked(die_at))
+        for place in results.find(out).values():
+            results.read(place)
+        list(results.collect(runs, out))
+        left = {path: content for path, content in files(out).items() if not any(map(is_temporary, path.parents))}
+        assert {path: content for path, content in left.items() if not is_temporary(path)} == files(whole)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from nsm.checks import UserError
+from nsm.files import directory_atomically, write_atomically
 from nsm.pretrained import from_json, to_json
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
@@ -100,6 +101,11 @@ def outcome(place: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     return result, None if result else run.failure()
 
 
+def rank(result: dict[str, Any] | None, failure: dict[str, Any] | None) -> int:
+    """How far an outcome goes: 2 it ended, 1 it failed, 0 neither yet."""
+    return 2 if result is not None else 1 if failure is not None else 0
+
+
 def configuration(place: Path) -> RunConfig:
     """What a run was started with, from its directory or from its kept file."""
     return from_json(RunConfig, read(place).config) if place.suffix == ".json" else RunDirectory(place).config()
@@ -147,7 +153,7 @@ def write(record: Record, place: Path) -> None:
             break
         points = max(1, points * 3 // 4)
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text, encoding="utf-8")
+    write_atomically(place, text.encode())
 
 
 def thinned(lines: list[dict[str, Any]], points: int) -> list[dict[str, Any]]:
@@ -179,18 +185,23 @@ def _rounded(value: Any) -> Any:
 def collect(runs: Path, out: Path) -> Iterator[str]:
     """Keep every run under `runs`, and each cell's best machine; says what it keeps, and what it can't.
 
-    Of a run that is not over, what it has come to so far is kept: its curve. Of one cut short, no machine.
+    Of a run that is not over, what it has come to so far is kept: its curve. Of one cut short, no machine. What was
+    kept of a run that ended stays, whatever became of the seed when it was run again.
     """
     cells: dict[Path, list[tuple[float, Path]]] = {}
     for key, place in find(runs).items():
-        record = read(place)
-        over = record.result is not None or record.failure is not None
+        try:
+            record = read(place)
+        except UserError as error:
+            yield f"{error}: left out"
+            continue
+        over = rank(record.result, record.failure)
         if not over and not record.evaluations:
             yield f"{place} has not been evaluated yet: left out"
             continue
         kept = out / key.cell / f"seed-{key.seed}.json"
-        if not over and kept.exists() and any(outcome(kept)):
-            yield f"{place} is not over yet, and what {kept} has is: left as it is"
+        if kept.exists() and rank(*_outcome_if_readable(kept)) > over:
+            yield f"{place} {'failed' if over else 'is not over yet'}, and what {kept} has went further: left as it is"
             continue
         write(record, kept)
         yield f"kept {kept}" + ("" if over else f", not over yet: {record.curve[-1]['step']:,} iterations")
@@ -199,7 +210,7 @@ def collect(runs: Path, out: Path) -> Iterator[str]:
     for cell, seeds in cells.items():
         bad, best = min(seeds)
         kept = out / MODELS / cell
-        earlier = RunDirectory(kept).result()
+        earlier = RunDirectory(kept).result() if checkpoints.steps(kept / "checkpoints") else None
         if earlier is not None and badness(earlier) <= bad:
             continue
         size = keep_machine(RunDirectory(best), kept)
@@ -207,6 +218,14 @@ def collect(runs: Path, out: Path) -> Iterator[str]:
             yield f"the machine of {best} has {size:,} bytes, more than {LARGEST_MODEL:,}: left out"
         else:
             yield f"kept {kept}, the machine of {best.name}"
+
+
+def _outcome_if_readable(kept: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """A damaged file is worth nothing: it may be written anew."""
+    try:
+        return outcome(kept)
+    except UserError:
+        return None, None
 
 
 def badness(result: dict[str, Any]) -> float:
@@ -226,11 +245,10 @@ def keep_machine(run: RunDirectory, out: Path) -> int:
     size = sum(tensor.numel() * tensor.element_size() for tensor in best.model.values())
     if size > LARGEST_MODEL:
         return size
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    for name in ("config.json", "result.json"):
-        shutil.copyfile(run.path / name, out / name)
     state = {**best.state, "best_step": best.step}
     memory = {name: tensor for name, tensor in best.optimiser.items() if name.startswith(KEPT)}
-    checkpoints.save(out / "checkpoints", Checkpoint(best.step, best.model, memory, state))
+    with directory_atomically(out) as temporary:
+        for name in ("config.json", "result.json"):
+            shutil.copyfile(run.path / name, temporary / name)
+        checkpoints.save(temporary / "checkpoints", Checkpoint(best.step, best.model, memory, state))
     return size

@@ -86,8 +86,9 @@ class Evidence:
         self.places: dict[Key, Path] = {}
         for root in self.roots:
             for key, place in results.find(root).items():
-                # A run goes before what was kept of it, unless only that was over.
-                if key not in self.places or any(results.outcome(place)) or not any(results.outcome(self.places[key])):
+                # A run goes before what was kept of it, unless that has come further.
+                rank = results.rank(*results.outcome(place))
+                if key not in self.places or rank >= results.rank(*results.outcome(self.places[key])):
                     self.places[key] = place
 
     def settings(self, experiment: str) -> list[Settings]:
