@@ -190,6 +190,17 @@ def test_the_seeds_of_a_cell_are_summed_up(tmp_path):
     assert found.extra == {"l1_errors": 0.5}
 
 
+def test_a_seed_whose_clock_was_lost_is_solved_all_the_same(tmp_path):
+    cell = cells("single", only="repeat-copy/nutm")[0]
+    found = [
+        seed(tmp_path / str(i), best={"bit_errors": 0.0}, solved_step=20, solved_seconds=seconds)
+        for i, seconds in enumerate((8.0, None, 2.0))
+    ]
+    assert summarise(cell, found).solved_seconds == 5.0
+    assert summarise(cell, found[1:2]).solved_seconds is None
+    assert summarise(cell, found[1:2]).solved == 1.0
+
+
 def test_the_optimum_beside_the_bits_of_several_seeds_is_the_mean_of_their_tests(tmp_path):
     cell = cells("single", only="ngrams/nutm")[0]
     tests = [

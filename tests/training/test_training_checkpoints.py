@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nsm.checks import UserError
-from nsm.training import checkpoints
+from nsm.training import checkpoints, loop
 from nsm.training.checkpoints import Checkpoint, Damaged
 from nsm.training.loop import train
 from nsm.training.run import RunDirectory
@@ -17,10 +17,10 @@ from training.test_training_resume import interrupted_at
 FILES = ("model.safetensors", "optimiser.safetensors", "state.json", "MANIFEST.json")
 
 
-def checkpoint(step, value=0.0):
+def checkpoint(step, value=0.0, best=None):
     tensor = torch.full((3,), value)
     return Checkpoint(
-        step, {"weight": tensor}, {"square": tensor, "updates": torch.tensor([step])}, {"best_step": None}
+        step, {"weight": tensor}, {"square": tensor, "updates": torch.tensor([step])}, {"best_step": best}
     )
 
 
@@ -119,7 +119,7 @@ def test_a_damaged_newest_checkpoint_never_displaces_a_good_one(tmp_path):
     checkpoints.save(tmp_path, checkpoint(9))
     harm(tmp_path / "00000009" / "state.json", "emptied")
     checkpoints.save(tmp_path, checkpoint(5))
-    checkpoints.prune(tmp_path, keep=1, best=None, last=5)
+    checkpoints.prune(tmp_path, keep=1, last=5)
     assert checkpoints.steps(tmp_path) == [5]
 
 
@@ -180,19 +180,42 @@ def test_a_stored_checkpoint_of_version_1_loads():
 
 
 def test_the_newest_and_the_best_are_kept(tmp_path):
-    for step in (1, 2, 3, 4, 5):
-        checkpoints.save(tmp_path, checkpoint(step))
-    checkpoints.prune(tmp_path, keep=2, best=2, last=5)
+    for step, best in ((1, None), (2, 2), (3, 2), (4, 2), (5, 2)):
+        checkpoints.save(tmp_path, checkpoint(step, best=best))
+    checkpoints.prune(tmp_path, keep=2, last=5)
     assert checkpoints.steps(tmp_path) == [2, 4, 5]
-    checkpoints.prune(tmp_path, keep=1, best=None, last=5)
-    assert checkpoints.steps(tmp_path) == [5]
+    checkpoints.save(tmp_path, checkpoint(6, best=6))
+    checkpoints.prune(tmp_path, keep=2, last=6)
+    assert checkpoints.steps(tmp_path) == [2, 5, 6], "5 may have to go on, and its best is 2"
+    checkpoints.prune(tmp_path, keep=1, last=6)
+    assert checkpoints.steps(tmp_path) == [6]
+
+
+def test_a_rewind_finds_the_best_machine_though_the_newest_checkpoint_is_damaged(tmp_path, monkeypatch, caplog):
+    """The one before it is gone on from, whose best is another than the damaged one's, and thrown off again."""
+    losses = {2: 0.5, 4: 0.6, 6: 0.7, 8: 2.0, 10: 0.4}
+    held_out = loop._held_out
+
+    def made_up(task, learner, config, step):
+        return {**held_out(task, learner, config, step), "loss": losses.get(step, 0.45)}
+
+    monkeypatch.setattr(loop, "_held_out", made_up)
+    config = small(iterations=14, evaluate_every=2, checkpoint_every=7, rewind=0.5)
+    train(config, tmp_path / "straight")
+    interrupted_at(10, config, tmp_path / "run")
+    assert checkpoints.steps(tmp_path / "run" / "checkpoints") == [2, 7, 10]
+    harm(tmp_path / "run" / "checkpoints" / "00000010" / "model.safetensors", "truncated")
+    train(config, tmp_path / "run")
+    assert "00000010" in caplog.text
+    assert contents(tmp_path / "run") == contents(tmp_path / "straight")
 
 
 def test_a_run_keeps_as_many_as_it_says(tmp_path):
     train(small(checkpoint_every=1, keep_checkpoints=3), tmp_path)
     run = RunDirectory(tmp_path)
-    best = run.checkpoint("last").state["best_step"]
-    assert checkpoints.steps(run.checkpoints) == sorted({best, 10, 11, 12})
+    newest = {10, 11, 12}
+    best = {checkpoints.load(checkpoints.path(run.checkpoints, step)).state["best_step"] for step in newest}
+    assert checkpoints.steps(run.checkpoints) == sorted(newest | best)
 
 
 def test_two_runs_of_one_configuration_have_the_same_checkpoints_to_the_byte(tmp_path):

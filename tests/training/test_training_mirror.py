@@ -3,11 +3,13 @@
 import errno
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from nsm.experiments.engines import mirror
 from nsm.experiments.engines.mirror import Watch
+from nsm.files import write_atomically
 from nsm.training import checkpoints
 from nsm.training.loop import train
 from training.faults import WRITES, Faults
@@ -45,6 +47,24 @@ def test_only_what_changed_is_sent_again(tmp_path):
     assert second == ({}, {}, first.steps)
     (tmp_path / "clock.json").write_text("{}")
     assert watch.changes().files == {"clock.json": b"{}"}
+
+
+def test_a_file_replaced_while_it_is_looked_at_is_sent_the_next_time(tmp_path, monkeypatch):
+    """Its stamp is that of the file that was opened, not of the one that has its name by then."""
+    clock = tmp_path / "clock.json"
+    write_atomically(clock, b"old")
+    watch, opened, newer = Watch(tmp_path), Path.open, [b"new"]
+
+    def racing(path, *arguments):
+        file = opened(path, *arguments)
+        if arguments == ("rb",) and newer:
+            write_atomically(clock, newer.pop())
+        return file
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", racing)
+        assert watch.changes().files == {"clock.json": b"old"}
+    assert watch.changes().files == {"clock.json": b"new"}
 
 
 def test_a_checkpoint_that_is_replaced_is_sent_again(tmp_path):

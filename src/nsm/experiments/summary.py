@@ -64,6 +64,8 @@ def summarise(cell: Cell, places: list[Path]) -> Summary:
     figures, extra = _figures(cell, results)
     ascending = "accuracy" not in cell.metric
     solved = [result for result in results if result["solved_step"] is not None]
+    # Of a run that was killed after a checkpoint and before its clock was written, it is not known how long it took.
+    seconds = [result["solved_seconds"] for result in solved if result["solved_seconds"] is not None]
     return Summary(
         cell.row,
         cell.model,
@@ -77,7 +79,7 @@ def summarise(cell: Cell, places: list[Path]) -> Summary:
         median(figures) if figures else None,
         len(solved) / len(results) if results else None,
         median(result["solved_step"] for result in solved) if solved else None,
-        median(result["solved_seconds"] for result in solved) if solved else None,
+        median(seconds) if seconds else None,
         extra,
         _phases([result["phases"] for result in results]) if cell.metric == "bit_accuracy" else [],
         _presentations(cell, [result["best"] for result in results]) if cell.metric.startswith("accuracy/") else {},

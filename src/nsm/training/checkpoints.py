@@ -113,10 +113,24 @@ def latest(directory: Path) -> Checkpoint | None:
     return None
 
 
-def prune(directory: Path, keep: int, best: int | None, last: int) -> None:
-    """Remove all but the newest `keep` up to `last` and the best one; what is after `last` was found damaged."""
+def prune(directory: Path, keep: int, last: int) -> None:
+    """Remove all but the newest `keep` up to `last` and what was the best one at each of these.
+
+    Should the newest be damaged, the one before it goes on, perhaps by a rewind to its own best. What is after `last`
+    was found damaged.
+    """
     found = steps(directory)
-    kept = {*[step for step in found if step <= last][-keep:], best}
+    newest = [step for step in found if step <= last][-keep:]
+    kept = {*newest, *(_best(path(directory, step)) for step in newest)}
     for step in found:
         if step not in kept:
             remove_atomically(path(directory, step))
+
+
+def _best(path: Path) -> int | None:
+    """Which step was the best one at a checkpoint; None if there was none yet, or it can't be told."""
+    try:
+        found = json.loads((path / STATE).read_bytes())["best_step"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return found if isinstance(found, int) else None

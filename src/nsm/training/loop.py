@@ -351,7 +351,7 @@ def _save(
     checkpoint = Checkpoint(progress.step, learner.machine.state_dict(), learner.state(), state)
     checkpoints.save(run.checkpoints, checkpoint)
     run.set_clock(asdict(clock))
-    checkpoints.prune(run.checkpoints, keep, progress.best_step, progress.step)
+    checkpoints.prune(run.checkpoints, keep, progress.step)
 
 
 def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,7 +52,7 @@ class Watch:
         """What is in a file, None if it is not there or is the one that was there the last time."""
         try:
             with path.open("rb") as file:
-                status = path.stat()
+                status = os.fstat(file.fileno())
                 stamp = status.st_ino, status.st_size, status.st_mtime_ns
                 if self._seen.get(path) == stamp:
                     return None
