@@ -36,13 +36,13 @@ FILES = (checkpoints.MODEL, checkpoints.OPTIMISER, checkpoints.STATE, checkpoint
 
 def config() -> RunConfig:
     """A small NUTM on Copy with everything random that there is, looked at, saved and thrown back all the time."""
-    copy = recipe("copy", "nutm", iterations=2000, log_every=10, evaluate_every=100, evaluate_sequences=10)
+    copy = recipe("copy", "nutm", iterations=2000, log_every=10, evaluate_every=40, evaluate_sequences=10)
     machine = replace(
         copy.machine,
         controller=replace(copy.machine.controller, size=16),
         memory=replace(copy.machine.memory, slots=32, width=8),  # type: ignore[type-var]
     )
-    return replace(copy, machine=machine, test_sequences=10, checkpoint_every=20, keep_checkpoints=3, rewind=0.002)
+    return replace(copy, machine=machine, test_sequences=10, checkpoint_every=20, keep_checkpoints=3, rewind=1e-3)
 
 
 @dataclass
