@@ -201,6 +201,29 @@ def test_a_seed_whose_clock_was_lost_is_solved_all_the_same(tmp_path):
     assert summarise(cell, found[1:2]).solved == 1.0
 
 
+def test_a_seed_that_diverged_did_not_solve_its_task_and_one_whose_process_died_tells_nothing(tmp_path):
+    cell = cells("single", only="repeat-copy/nutm")[0]
+    places = [seed(tmp_path / "solved", best={"bit_errors": 0.0}, solved_step=20, solved_seconds=2.0)]
+    for name, diverged in (("nan", True), ("inf", True), ("killed", False)):
+        places.append(tmp_path / name)
+        places[-1].mkdir()
+        RunDirectory(places[-1]).fail(name, 3, diverged)
+    found = summarise(cell, places)
+    assert (found.seeds, found.failed, found.solved) == (1, 3, pytest.approx(1 / 3))
+
+
+@pytest.mark.parametrize(
+    ("only", "result"),
+    [
+        ("ngrams/ntm", {"best": {"cross_entropy_bits": 130.0, "optimum_bits": 128.0}}),
+        ("continual/ntm", {"phases": [{"copy": 1.0}]}),
+    ],
+)
+def test_what_can_not_be_solved_has_no_share_of_seeds_that_do(tmp_path, only, result):
+    (cell,) = cells(only.split("/")[0] if "continual" in only else "single", only=only)
+    assert summarise(cell, [seed(tmp_path / "run", **result)]).solved is None
+
+
 def test_the_optimum_beside_the_bits_of_several_seeds_is_the_mean_of_their_tests(tmp_path):
     cell = cells("single", only="ngrams/nutm")[0]
     tests = [

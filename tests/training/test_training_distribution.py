@@ -153,7 +153,7 @@ def test_a_gradient_that_is_no_number_on_one_rank_ends_the_run_on_all(two):
     root, said = two
     message = "a gradient is not finite at iteration 6; the first bad tensor is gradient of output.bias"
     assert [rank["diverged"] for rank in said] == [f"Diverged: {message}"] * 2
-    assert RunDirectory(root / "diverged").failure() == {"reason": message, "step": 5}
+    assert RunDirectory(root / "diverged").failure() == {"reason": message, "step": 5, "diverged": True}
 
 
 @pytest.mark.parametrize(

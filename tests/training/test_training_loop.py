@@ -241,7 +241,7 @@ def test_a_run_that_diverges_says_where_and_keeps_its_last_good_checkpoint(tmp_p
         with pytest.raises(Diverged, match=message) as caught:
             train(config, tmp_path, backend)
     run = RunDirectory(tmp_path)
-    assert run.failure() == {"reason": str(caught.value), "step": 5}
+    assert run.failure() == {"reason": str(caught.value), "step": 5, "diverged": True}
     assert run.result() is None
     last = run.checkpoint("last")
     assert last.step == 5

@@ -14,6 +14,7 @@ from nsm.commands.data import DataDir
 from nsm.commands.terminal import by_presentation, by_task, console, option, progress_of
 from nsm.data.source import look_in
 from nsm.experiments.recipes import recipe
+from nsm.experiments.results import solves
 from nsm.machine import BACKENDS, PRESETS, MachineConfig
 from nsm.memories import DNC
 from nsm.tasks import babi
@@ -268,18 +269,21 @@ class Train:
 def describe(result: dict[str, Any], out: Path) -> None:
     """A result in plain words."""
     say = console().print
-    solved = "not solved" if result["solved_step"] is None else f"solved at iteration {result['solved_step']:,}"
-    say(f"{result['task']}, {result['model']}: {result['steps']:,} iterations in {result['seconds']:.0f} s, {solved}.")
+    words = {True: f", solved at iteration {result['solved_step'] or 0:,}", False: ", not solved", None: ""}
+    solved = words[solves(result, None)]
+    say(f"{result['task']}, {result['model']}: {result['steps']:,} iterations in {result['seconds']:.0f} s{solved}.")
     if "phases" in result:
         for phase in result["phases"]:
             say("  " + ", ".join(f"{task} {accuracy:.1%}" for task, accuracy in phase.items()))
     else:
         best = result["best"]
-        figures = (
-            f"{best['bit_errors']:.2f} wrong bits per sequence, {best['perfect']:.1%} without any"
-            if "bit_errors" in best
-            else f"{best['error']:.2%} of answers wrong{by_presentation(best)}{by_task(best)}"
-        )
+        if "optimum_bits" in best:
+            bits, optimum = best["cross_entropy_bits"], best["optimum_bits"]
+            figures = f"{bits:.2f} bits of cross-entropy per sequence, {optimum:.2f} being the best possible"
+        elif "bit_errors" in best:
+            figures = f"{best['bit_errors']:.2f} wrong bits per sequence, {best['perfect']:.1%} without any"
+        else:
+            figures = f"{best['error']:.2%} of answers wrong{by_presentation(best)}{by_task(best)}"
         say(f"On {best['sequences']:,.0f} test sequences: {figures}.")
     for note in result.get("notes", ()):
         say(f"Note: {note}.")

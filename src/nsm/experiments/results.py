@@ -106,6 +106,19 @@ def rank(result: dict[str, Any] | None, failure: dict[str, Any] | None) -> int:
     return 2 if result is not None else 1 if failure is not None else 0
 
 
+def solves(result: dict[str, Any] | None, failure: dict[str, Any] | None) -> bool | None:
+    """Whether a run learned its task: no if it diverged, but a process that died tells nothing.
+
+    None where it can't be told: tasks of continual learning are not judged one by one, and prediction that is no better
+    than chance allows is never near zero.
+    """
+    if result is None:
+        return False if failure is not None and failure.get("diverged") else None
+    if "phases" in result or "optimum_bits" in result["best"]:
+        return None
+    return result["solved_step"] is not None
+
+
 def configuration(place: Path) -> RunConfig:
     """What a run was started with, from its directory or from its kept file."""
     return from_json(RunConfig, read(place).config) if place.suffix == ".json" else RunDirectory(place).config()

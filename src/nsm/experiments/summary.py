@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
 from nsm.experiments.paper import Cell
-from nsm.experiments.results import outcome
+from nsm.experiments.results import outcome, solves
 
 
 class TaskErrors(NamedTuple):
@@ -36,7 +36,7 @@ class Summary:
     sd: float | None
     median: float | None
     solved: float | None
-    """Share of seeds whose held-out loss fell below the threshold."""
+    """Share of seeds whose held-out loss fell below the threshold; those that diverged are among the others."""
     solved_steps: float | None
     """Median iteration at which those seeds got there."""
     solved_seconds: float | None
@@ -63,6 +63,7 @@ def summarise(cell: Cell, places: list[Path]) -> Summary:
     failed = sum(failure is not None for _, failure in outcomes)
     figures, extra = _figures(cell, results)
     ascending = "accuracy" not in cell.metric
+    verdicts = [verdict for found in outcomes if (verdict := solves(*found)) is not None]
     solved = [result for result in results if result["solved_step"] is not None]
     # Of a run that was killed after a checkpoint and before its clock was written, it is not known how long it took.
     seconds = [result["solved_seconds"] for result in solved if result["solved_seconds"] is not None]
@@ -77,7 +78,7 @@ def summarise(cell: Cell, places: list[Path]) -> Summary:
         fmean(figures) if figures else None,
         stdev(figures) if len(figures) > 1 else None,
         median(figures) if figures else None,
-        len(solved) / len(results) if results else None,
+        fmean(verdicts) if verdicts and solves(results[0], None) is not None else None,
         median(result["solved_step"] for result in solved) if solved else None,
         median(seconds) if seconds else None,
         extra,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from nsm.experiments.results import solves
 from nsm.experiments.summary import number
 from nsm.pretrained import to_json
 from nsm.reports import figures
@@ -35,8 +36,10 @@ def run_report(run: RunDirectory, executions: list[Execution]) -> Document:
         add(_results(result))
     if lines:
         curves = {config.task: {model: [lines]}}
-        words = "Training loss over iterations. Guessing costs 0.69."
-        add([Heading("Learning"), Picture("learning", partial(figures.learning_curves, curves), words)])
+        draw, words = partial(figures.learning_curves, curves), "Training loss over iterations. Guessing costs 0.69."
+        if config.task.startswith(("omniglot", "babi")):  # one of many, not a bit
+            draw, words = partial(draw, label="training loss (nats per answer)"), "Training loss over iterations."
+        add([Heading("Learning"), Picture("learning", draw, words)])
     add([Heading("What it does")])
     for n, execution in enumerate(executions):
         add([Picture(f"execution-{n + 1}", partial(figures.execution, execution), figures.caption(execution))])
@@ -48,11 +51,14 @@ def _story(run: RunDirectory) -> str:
     config, result = run.config(), run.result()
     if result is None:
         return f"This run is not over: it was to take {config.iterations:,} iterations."
-    solved = result["solved_step"]
-    words = "never solved its training task" if solved is None else f"solved its training task at iteration {solved:,}"
+    words = {
+        True: f"; it solved its training task at iteration {result['solved_step'] or 0:,}",
+        False: "; it never solved its training task",
+        None: "",
+    }
     return (
         f"Trained for {result['steps']:,} iterations in {result['seconds']:,.0f} seconds "
-        f"({result['parameters']:,} parameters); it {words}."
+        f"({result['parameters']:,} parameters){words[solves(result, None)]}."
     )
 
 

@@ -157,7 +157,7 @@ def _train(
     except Exception as error:
         if ranks.leads:
             with suppress(OSError):  # a disk that is full has no room for the reason either
-                run.fail(str(error), progress.step)
+                run.fail(str(error), progress.step, isinstance(error, Diverged))
         raise
 
 

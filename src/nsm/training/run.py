@@ -194,9 +194,12 @@ class RunDirectory:
         self._write("result.json", result)
         (self.path / "failure.json").unlink(missing_ok=True)
 
-    def fail(self, reason: str, step: int | None) -> None:
-        """Say why the run stopped, and after which step if that is known; its checkpoints stay."""
-        self._write("failure.json", {"reason": reason, "step": step})
+    def fail(self, reason: str, step: int | None, diverged: bool = False) -> None:
+        """Say why the run stopped, after which step if that is known, and if it was learning that failed.
+
+        Its checkpoints stay.
+        """
+        self._write("failure.json", {"reason": reason, "step": step, "diverged": diverged})
 
     def set_clock(self, clock: dict[str, Any]) -> None:
         """Note the time spent."""

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
-from nsm.experiments import intervals
+from nsm.experiments import intervals, results
 from nsm.experiments.paper import SEQUENCING, SINGLE
 from nsm.experiments.summary import number
 from nsm.reports import figures
@@ -133,7 +133,9 @@ def _longer(cells: Sequence[tuple[float, Seeds]]) -> tuple[str, str]:
 
 
 def _solved(seeds: Seeds) -> list[bool]:
-    return [result["solved_step"] is not None for result in seeds.finished]
+    """Of every seed that tells, whether it solved its task."""
+    verdicts = [results.solves(record.result, record.failure) for record in seeds.records]
+    return [verdict for verdict in verdicts if verdict is not None]
 
 
 def _rows(group: Group) -> list[str]:
