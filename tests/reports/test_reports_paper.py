@@ -138,11 +138,12 @@ def test_the_table_has_what_the_seeds_came_to(root):
 
 
 def test_the_gap_of_the_models_has_its_interval(root):
-    for model, figures in (("ntm", (10.0, 12.0)), ("nutm", (1.0, 1.0))):
+    # By counting all 3,125 draws: one in forty has a mean of 10.2 or less, and one in forty of 11.8 or more.
+    for model, figures in (("ntm", (10.0, 10.0, 11.0, 12.0, 12.0)), ("nutm", (1.0, 1.0, 1.0, 1.0, 1.0))):
         for seed, bits in enumerate(figures):
             keep(root, "single", "paper", "copy", model, seed, best={"bit_errors": bits})
     gaps = table(synthetic.single(Evidence(None, root)), "NUTM − NTM")
-    assert list(gaps.rows) == [("copy", "-10.00", "-11.00 to -9.00")]
+    assert list(gaps.rows) == [("copy", "-10.00", "-10.80 to -9.20")]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +161,35 @@ def test_a_task_is_judged_by_the_papers_measure(root, ntm, nutm, status, found):
     section = synthetic.single(Evidence(None, root))
     assert section.verdict.status == status
     assert [word for claim, word in claims(section).items() if claim.startswith("associative-recall")] == found
+
+
+def test_a_published_number_is_reached_by_the_best_of_five_seeds_not_of_more(root):
+    for seed, l1 in enumerate([9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 0.0]):
+        keep(root, "single", "paper", "associative-recall", "nutm", seed, best={"l1_errors": l1})
+
+    def reached():
+        found = claims(synthetic.single(Evidence(None, root)))
+        return [word for claim, word in found.items() if "recall: NUTM reaches" in claim]
+
+    assert reached() == ["no"]
+    keep(root, "single", "paper", "associative-recall", "nutm", 4, best={"l1_errors": 0.0})
+    assert reached() == ["yes"]
+
+
+def test_who_learned_nothing_did_not_learn_it_better_however_the_wrong_bits_fall(root):
+    task = SEQUENCING[0]
+    for model, bits in (("ntm", 331.0), ("nutm", 329.0)):
+        keep(root, "sequencing", "paper", task, model, 0, best={"bit_errors": bits})
+    assert claims(synthetic.sequencing(Evidence(None, root)))[f"{task}: NUTM learns it better than NTM"] == "no"
+
+
+def test_runs_that_only_begun_do_not_hide_those_that_finished(root):
+    keep(root, "single", "default", "copy", "nutm", 0)
+    keep(root, "single", "paper", "copy", "nutm", 0, over=False, curve=[])
+    keep(root, "single", "authors", "nothing-known", "nutm", 0)
+    assert [settings.preset for settings, _ in Evidence(None, root).groups("single")] == ["default", "paper"]
+    keep(root, "single", "paper", "copy", "nutm", 1)
+    assert [settings.preset for settings, _ in Evidence(None, root).groups("single")] == ["paper", "default"]
 
 
 def test_all_tasks_as_good_as_published_are_reproduced(root):

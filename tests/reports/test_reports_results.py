@@ -299,13 +299,18 @@ def test_an_interval_is_that_of_the_normal_law_where_seeds_are_many():
     assert high == pytest.approx(middle + wide, abs=0.1 * wide)
 
 
-def test_an_interval_is_the_same_every_time_and_needs_two_seeds_a_side():
-    cells = [(1, [1, 2, 3]), (-1, [0, 1])]
+def test_an_interval_is_the_same_every_time_and_needs_five_seeds_a_side():
+    cells = [(1, [1, 2, 3, 4, 5, 6]), (-1, [0, 1, 2, 3, 4])]
     assert intervals.of_means(cells) == intervals.of_means(cells)
-    assert intervals.of_means([(1, [1, 2, 3]), (-1, [0])]) is None
-    assert intervals.of_means([(1, [5, 5]), (-1, [1, 1])]) == (4, 4)
-    assert intervals.of_means([(0.5, [5, 5]), (-0.5, [1, 1]), (0.5, [2, 2]), (-0.5, [4, 4])]) == (1, 1)
-    low, high = intervals.of_means([(1, [1, 2]), (-1, [1, 2])])
+    assert intervals.of_means([(1, [1, 2, 3, 4, 5, 6]), (-1, [0, 1, 2, 3])]) is None
+
+    def alike(value):
+        return [value] * 5
+
+    assert intervals.of_means([(1, alike(5)), (-1, alike(1))]) == (4, 4)
+    both = [(0.5, alike(5)), (-0.5, alike(1)), (0.5, alike(2)), (-0.5, alike(4))]
+    assert intervals.of_means(both) == (1, 1)
+    low, high = intervals.of_means([(1, [1, 1, 1, 2, 2]), (-1, [2, 2, 1, 1, 1])])
     assert low == -high
 
 

@@ -234,7 +234,7 @@ def _presentations(summaries: list[Summary]) -> Table:
     """Few-shot learning: per cent right at each presentation of a class, and under it what the paper has."""
     places = list(dict.fromkeys(place for s in summaries for place in s.presentations))
     table = _plain_table(
-        "per cent right at each presentation of a class, 95 % interval", ("row", "model"), tuple(places)
+        "per cent right at each presentation of a class, 95 % interval over episodes", ("row", "model"), tuple(places)
     )
     for s in summaries:
         ours, papers = [], []

@@ -129,7 +129,7 @@ def _longer(cells: Sequence[tuple[float, Seeds]]) -> tuple[str, str]:
     wrong = [(weight, seeds.summary.figures) for weight, seeds in cells]
     bounds = intervals.of_means(wrong)
     shift = sum(weight * fmean(bits) for weight, bits in wrong)
-    return f"{shift:+z.1f}", "needs two seeds of each" if bounds is None else f"{bounds[0]:+z.1f} to {bounds[1]:+z.1f}"
+    return f"{shift:+z.1f}", "needs five seeds of each" if bounds is None else f"{bounds[0]:+z.1f} to {bounds[1]:+z.1f}"
 
 
 def _solved(seeds: Seeds) -> list[bool]:

@@ -99,7 +99,7 @@ class Evidence:
     def group(self, experiment: str, settings: Settings) -> Group:
         """The cells of an experiment that were run with some settings."""
         places: dict[tuple[str, str], list[Path]] = {}
-        for key, place in self.places.items():
+        for key, place in sorted(self.places.items()):
             if (key.experiment, key.settings) == (experiment, settings.directory):
                 places.setdefault((key.row, key.model), []).append(place)
         known: dict[tuple[str, str], Cell] = {}
@@ -110,8 +110,9 @@ class Evidence:
         return {name: Seeds(known.get(name), found) for name, found in places.items()}
 
     def groups(self, experiment: str) -> list[tuple[Settings, Group]]:
-        """All runs of an experiment by their settings, the most telling first."""
-        return [(settings, self.group(experiment, settings)) for settings in self.settings(experiment)]
+        """All runs of an experiment by their settings, the most telling first: those only begun tell nothing."""
+        found = [(settings, self.group(experiment, settings)) for settings in self.settings(experiment)]
+        return sorted(((settings, group) for settings, group in found if group), key=lambda pair: _untold(pair[1]))
 
     def machine(self, experiment: str, row: str, model: str) -> tuple[Settings, RunDirectory] | None:
         """The best machine of a cell, of the most telling settings that have one."""
@@ -126,6 +127,13 @@ class Evidence:
 
     def _seeds(self, cell: Path) -> Iterable[Key]:
         return [key for key in self.places if key.cell == cell]
+
+
+def _untold(group: Group) -> int:
+    """0 if a cell has a seed that finished, 1 if one has been evaluated, 2 if nothing is known yet."""
+    if any(seeds.finished for seeds in group.values()):
+        return 0
+    return 1 if any(record.evaluations for seeds in group.values() for record in seeds.records) else 2
 
 
 def _usable(run: RunDirectory) -> dict[str, Any] | None:

@@ -39,7 +39,7 @@ def executions(evidence: Evidence) -> Section:
             settings = _telling(settings, found[0])
             runs = _watched(found[1])
             claims.append(Claim(words, max(switching(run) for run in runs[:1]) > SWITCH))
-            origins.append(f"{task} {found[0].words} {found[1].path.name}")
+            origins.append(f"{task} {found[0].words} seed {found[1].config().seed}")
             blocks.append(Heading(f"{task}, NUTM", 3))
             blocks += _pictures(f"execution-{task}", runs)
     paper = (
@@ -151,8 +151,8 @@ def _watched(run: RunDirectory) -> list[Execution]:
 
 
 def _states(run: RunDirectory) -> list[Execution]:
-    config = run.config()
-    return execute(run.machine(), task_pair(config).train, STATES, config.seed, memory=False, extremes=False)
+    """The same sequences for every machine, of all lengths: in a batch of training they are equally long."""
+    return execute(run.machine(), task_pair(run.config()).train.held_out(), STATES, memory=False, extremes=False)
 
 
 def _pictures(name: str, runs: list[Execution]) -> list[Block]:

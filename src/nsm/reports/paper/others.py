@@ -40,7 +40,7 @@ def _percent(results: list[dict[str, Any]], name: str) -> list[float]:
 
 def few_shot(evidence: Evidence) -> Section:
     """Table 2 and the appendix's figures of test accuracy."""
-    found = [(settings, evidence.group("fewshot", settings)) for settings in evidence.settings("fewshot")]
+    found = evidence.groups("fewshot")
     settings, group = found[0] if found else (None, {})
     paper = (
         "Table 2 has the accuracy at the second, third and fifth presentation of a character, for 5 and 10 "
@@ -117,7 +117,7 @@ def _few_shot_blocks(settings: Settings | None, group: Group) -> list[Block]:
 
 def question_answering(evidence: Evidence) -> Section:
     """Table 3 and the appendix's table of all 20 tasks."""
-    found = [(settings, evidence.group("babi", settings)) for settings in evidence.settings("babi")]
+    found = evidence.groups("babi")
     settings, group = found[0] if found else (None, {})
     means = {programs: _means(group, model) for programs, model in BABI.items()}
     claims = []
@@ -178,7 +178,7 @@ def _so_far(group: Group) -> Table | None:
 
 def tasks_alone(evidence: Evidence) -> Section | None:
     """Not in the paper: the tasks of bAbI one by one. Left out where it was not run."""
-    found = [(settings, evidence.group("babi-tasks", settings)) for settings in evidence.settings("babi-tasks")]
+    found = evidence.groups("babi-tasks")
     if not found:
         return None
     settings, group = found[0]

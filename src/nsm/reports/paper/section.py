@@ -95,7 +95,7 @@ def gap(group: Group, row: str, ours: str = "nutm", theirs: str = "ntm") -> tupl
         return None
     interval = intervals.of_means([(1, mine), (-1, other)])
     shift = fmean(mine) - fmean(other)
-    return shift, "needs two seeds of each" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
+    return shift, "needs five seeds of each" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
 
 
 def gap_table(group: Group, figure: str) -> Table | None:
@@ -138,21 +138,19 @@ def learning(name: str, settings: Settings, group: Group, figure: str, note: str
     return blocks
 
 
-def score(seeds: Seeds) -> tuple[float, float, float]:
-    """How well a cell learned, less is better: seeds not solved, iterations it took the others, its mean figure."""
+def score(seeds: Seeds) -> tuple[float, float]:
+    """How well a cell learned, less is better: the share of seeds that solve it, and the iterations that takes them."""
     s = seeds.summary
-    infinite = float("inf")
-    return (
-        -(s.solved or 0.0),
-        s.solved_steps if s.solved_steps is not None else infinite,
-        s.mean if s.mean is not None else infinite,
-    )
+    return -(s.solved or 0.0), s.solved_steps if s.solved_steps is not None else float("inf")
 
 
-def beats(group: Group, row: str, ours: str, theirs: str) -> bool | None:
-    """Whether one model of a row learned at least as well as another; None if one of them has not been run."""
+def compare(group: Group, row: str, ours: str, theirs: str) -> int | None:
+    """1 if one model of a row learned it better than another, −1 if worse, 0 if alike, as where neither learned it.
+
+    None if one of them has not been run.
+    """
     pair = [group.get((row, model)) for model in (ours, theirs)]
     if not all(cell is not None and cell.finished for cell in pair):
         return None
     first, second = (score(cell) for cell in pair if cell is not None)
-    return first <= second
+    return (first < second) - (first > second)

@@ -11,8 +11,10 @@ from nsm.reports import figures
 from nsm.reports.document import Block, Heading, Note, Picture, Table
 from nsm.reports.paper.claims import Claim, claim_table, judge
 from nsm.reports.paper.evidence import Evidence, Group, Settings
-from nsm.reports.paper.section import Section, beats, learning, sources
+from nsm.reports.paper.section import Section, compare, learning, sources
 
+PUBLISHED_SEEDS = 5
+"""The paper has the best of so many runs; the best of more would be better by that alone."""
 TOLERANCE = 1.05, 0.5
 """A published number is reached within five per cent, or half a bit where it is small."""
 
@@ -75,7 +77,7 @@ def single(evidence: Evidence) -> Section:
         "Table 1 has the best of five runs on sequences longer than those trained on, in bit errors per sequence; "
         "Figure 2 (a) the training losses. NUTM (two programs) is at least as good as NTM in every task and learns "
         "faster in all but Copy. Below, a number counts as reached within five per cent or half a bit of it, and a "
-        "model as no worse than another within half a bit."
+        "model as no worse than another within half a bit; ours are the best of the first five seeds, too."
     )
     return _assembled("Table 1 and Figure 2 (a): single tasks", paper, evidence.groups("single"), parts)
 
@@ -87,7 +89,7 @@ def _single_claims(group: Group, task: str) -> list[Claim]:
         seeds = group.get((task, model))
         if seeds is not None and seeds.finished:
             measure = "cross_entropy_bits" if task == "ngrams" else "l1_errors"
-            best[model] = min(result["best"][measure] for result in seeds.finished)
+            best[model] = min(result["best"][measure] for result in seeds.finished[:PUBLISHED_SEEDS])
     published = PUBLISHED_SINGLE[task][1]
     factor, slack = TOLERANCE
     reached = best["nutm"] <= max(factor * published, published + slack) if "nutm" in best else None
@@ -129,7 +131,10 @@ def ablation(evidence: Evidence) -> Section:
 
     def parts(settings: Settings | None, group: Group) -> tuple[list[Claim], list[Block]]:
         row = "associative-recall"
-        claims = [Claim(words, beats(group, row, "nutm", model)) for model, words in ABLATION.items()]
+        claims = []
+        for model, words in ABLATION.items():
+            better = compare(group, row, "nutm", model)
+            claims.append(Claim(words, None if better is None else better >= 0))
         if settings is None:
             return claims, []
         return claims, learning("ablation", settings, group, "wrong bits per test sequence")
@@ -155,7 +160,8 @@ def sequencing(evidence: Evidence) -> Section:
             nutm = group.get((task, "nutm"))
             share = nutm.summary.solved if nutm is not None else None
             claims.append(Claim(f"{task}: NUTM learns it in most seeds", None if share is None else share > 0.5))
-            claims.append(Claim(f"{task}: NUTM learns it better than NTM", beats(group, task, "nutm", "ntm")))
+            better = compare(group, task, "nutm", "ntm")
+            claims.append(Claim(f"{task}: NUTM learns it better than NTM", None if better is None else better > 0))
         if settings is None:
             return claims, []
         return claims, learning("sequencing", settings, group, "wrong bits per test sequence")
