@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+MOST_THREADS = 1024
+
 
 class UserError(ValueError):
     """A user's mistake, in one sentence. The command line prints it and exits with code 2; anything else is a bug."""
@@ -26,6 +28,13 @@ def at_least(argument: str, value: Any, lowest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
         raise UserError(f"{argument} must be an integer of at least {lowest}, was {value!r}")
     return value
+
+
+def thread_count(value: Any) -> int:
+    """Return `value` if it is a number of threads that a machine may have: far more make the libraries crash."""
+    if at_least("threads", value, 1) > MOST_THREADS:
+        raise UserError(f"threads must be at most {MOST_THREADS:,}, was {value:,}")
+    return int(value)
 
 
 def positive(argument: str, value: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import tyro
@@ -36,6 +37,9 @@ Command = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; a user's mistake is one sentence and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Σ or ± gets a question mark
     try:
         try:
             tyro.cli(Command, prog="nsm", description=__doc__, args=arguments).run()
@@ -48,6 +52,8 @@ def main(arguments: list[str] | None = None) -> None:
         _leave(FAILED, str(error))
     except (Diverged, RankLost, RunsFailed, OSError) as error:
         _leave(FAILED, str(error))
+    except MemoryError as error:
+        _leave(FAILED, f"out of memory: {error}" if str(error) else "out of memory")
     except Interrupted:
         _leave(INTERRUPTED, "stopped; what was done is saved, and the same command goes on from there")
     except KeyboardInterrupt:

@@ -54,6 +54,10 @@ def is_one_sentence(said):
         ("train copy --controller lstn", "did you mean 'lstm'?"),
         ("train copy --attention key", "did you mean 'key-value'?"),
         ("train copy --protocol author", "did you mean 'authors'?"),
+        ("train copy --optimiser adam --momentum 1", "momentum must be below 1 with adam"),
+        ("train copy --optimiser adam --beta2 1", "beta2 must be below 1 with adam"),
+        ("train continual --iterations 3", "iterations must be at least 4 for continual learning, one a task, was 3"),
+        ("train copy --device meta", "the machine can't be built on device 'meta': it has no memory"),
         ("train copy --iterations -5", "iterations must be an integer of at least 1, was -5"),
         ("train copy --iterations 5000000000", "iterations must be below 4,294,967,296"),
         ("train copy --batch-size 0", "batch_size must be an integer of at least 1, was 0"),
@@ -120,6 +124,7 @@ def test_a_mistake_without_a_run(nsm, tmp_path, monkeypatch, arguments, words):
         ("--seed 5000000000", "seed is 5000000000"),
         ("--backend cpu", "backend must be one of"),
         ("--threads 0", "threads must be"),
+        ("--threads 100000", "threads must be at most 1,024, was 100,000"),
     ],
 )
 def test_a_mistake_with_a_run(nsm, trained, options, words):
@@ -291,6 +296,20 @@ def test_ctrl_c_elsewhere_is_no_traceback(nsm, trained, monkeypatch):
     monkeypatch.setattr(command, "evaluate", interrupt)
     said = nsm("eval", trained)
     assert (said.code, said.err) == (130, "nsm: stopped\n")
+
+
+def test_too_little_memory_is_no_traceback(nsm, trained):
+    said = nsm("eval", trained, "--length", 10**11)
+    assert said.code == 1
+    assert said.err.startswith("nsm: out of memory: ")
+    assert said.err.count("\n") == 1
+
+
+def test_a_terminal_without_the_characters_gets_others(trained):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "nsm", "eval", trained]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "?" in done.stdout
 
 
 def test_a_bug_is_not_passed_off_as_a_mistake(nsm, tmp_path, monkeypatch):

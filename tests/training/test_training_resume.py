@@ -148,6 +148,18 @@ def test_a_finished_run_is_not_touched(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == stamps
 
 
+def test_a_run_goes_on_on_the_back_end_it_was_begun_on(tmp_path):
+    interrupted_at(5, small(), tmp_path, "reference")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"was begun on back end 'reference' and can't go on on 'fused'; choose 'refer"):
+        train(small(), tmp_path, "fused")
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path: content for path, content in after.items() if path.name != "lock"} == {
+        path: content for path, content in before.items() if path.name != "lock"
+    }
+    assert train(small(), tmp_path, "reference")["backend"] == "reference"
+
+
 # --- kills ------------------------------------------------------------------------------------------------------------
 
 

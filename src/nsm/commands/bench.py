@@ -9,7 +9,7 @@ from typing import Annotated
 from rich.table import Table
 
 from nsm import bench
-from nsm.checks import UserError, at_least
+from nsm.checks import UserError, thread_count
 from nsm.commands.terminal import console, option
 
 
@@ -45,7 +45,7 @@ class Bench:
             names = ", ".join(f"{shape.name} (batch {shape.batch})" for shape in bench.shapes())
             raise UserError(f"no shape fits --only {self.only} --batch {self.batch}; there are {names}")
         if self.threads is not None:
-            at_least("threads", self.threads, 1)
+            thread_count(self.threads)
         rows = []
         for shape in chosen:
             threads = self.threads or (1 if shape.batch == 1 else 2)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from nsm.checks import at_least, choose
+from nsm.checks import at_least, choose, thread_count
 from nsm.commands.data import DataDir
 from nsm.commands.ranges import Range, ranges_of, sequences, settings_of, shown
 from nsm.commands.terminal import by_presentation, by_task, console, option
@@ -61,7 +61,7 @@ class Eval:
     """Print JSON."""
 
     def run(self) -> None:
-        torch.set_num_threads(at_least("threads", self.threads, 1))
+        torch.set_num_threads(thread_count(self.threads))
         choose("which", self.which, ("best", "last"))
         choose("backend", self.backend, BACKENDS)
         if self.sequences is not None:

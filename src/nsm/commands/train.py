@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from nsm.checks import UserError, at_least, choose
+from nsm.checks import UserError, choose, thread_count
 from nsm.commands.data import DataDir
 from nsm.commands.terminal import by_presentation, by_task, console, option, progress_of
 from nsm.data.source import look_in
@@ -244,7 +244,7 @@ class Train:
         return {theirs: getattr(self, ours) for ours, theirs in names.items() if getattr(self, ours) is not None}
 
     def run(self) -> None:
-        at_least("threads", self.threads, 1)
+        thread_count(self.threads)
         look_in(self.data_dir)
         start = None if self.start is None else read(self.start)
         config = self.config(start)

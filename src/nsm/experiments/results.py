@@ -252,7 +252,7 @@ def keep_machine(run: RunDirectory, out: Path) -> int:
     """Copy a run's best machine to a small run directory, unless it is too large; returns its size in bytes.
 
     The copy has what `nsm eval` and `nsm view` need: the configuration, the result and one checkpoint, of whose
-    optimiser all is left out but a persistent memory.
+    optimiser all is left out but a persistent memory, with which `eval` begins.
     """
     best = run.checkpoint("best")
     size = sum(tensor.numel() * tensor.element_size() for tensor in best.model.values())

@@ -40,6 +40,8 @@ class OptimiserConfig:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise UserError(f"{name} must be between 0 and 1, was {value!r}")
+            if value == 1 and self.kind == "adam" and name in ("momentum", "beta2"):
+                raise UserError(f"{name} must be below 1 with adam, which divides by what is left of it, was {value!r}")
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ class Progress:
     metrics_position: int = 0
     phases: list[dict[str, float]] = field(default_factory=list)
     """Continual learning: bit accuracy on every task after each phase."""
+    backend: str | None = None
+    """What has trained it so far: on another back end it would be another run."""
 
 
 @dataclass
@@ -167,7 +169,12 @@ def task_pair(config: RunConfig) -> tasks.TaskPair:
     pair.train.require()
     train, test = replace(pair.train, ragged=config.ragged), pair.test
     if isinstance(train, Continual):
-        train = replace(train, iterations_per_phase=max(1, config.iterations // len(train.phases)))
+        if config.iterations < len(train.phases):
+            raise UserError(
+                f"iterations must be at least {len(train.phases)} for continual learning, one a task, "
+                f"was {config.iterations}"
+            )
+        train = replace(train, iterations_per_phase=config.iterations // len(train.phases))
     if isinstance(train, Omniglot):
         train = replace(train, easy_steps=config.easy_steps)
     elif config.easy_steps:
@@ -195,6 +202,8 @@ def build(config: RunConfig, backend: str = "auto", device: str = "cpu", threads
             "cpu"
         ):  # where the generator is, whatever torch's default: a seed is the same weights anywhere
             machine = Machine.from_config(config.machine, backend=backend, generator=generator)
+        if torch.device(device).type == "meta":
+            raise RuntimeError("it has no memory")
         machine = machine.to(device)
     except (RuntimeError, AssertionError, MemoryError) as error:
         # What torch says of an unknown device, one it was built without, or a tape that fits no memory.
@@ -357,8 +366,12 @@ def _save(
 def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
     """Take over the newest valid checkpoint, if there is one."""
     checkpoint = learner.ranks.led(_newest, run)
+    backend = learner.machine.backend
     if checkpoint is None:
-        return Progress(), Clock()
+        return Progress(backend=backend), Clock()
+    begun = checkpoint.state.get("backend") or backend
+    if begun != backend:
+        raise UserError(f"{run.path} was begun on back end {begun!r} and can't go on on {backend!r}; choose {begun!r}")
     learner.machine.load_state_dict(checkpoint.model)
     learner.restore(checkpoint.optimiser)
     try:
@@ -366,7 +379,7 @@ def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
     except (UserError, TypeError) as error:
         logger.warning("nsm: %s; the time spent so far is not known", error)
         clock = Clock()
-    return Progress(checkpoint.step, **checkpoint.state), clock
+    return Progress(checkpoint.step, **{**checkpoint.state, "backend": backend}), clock
 
 
 def _newest(run: RunDirectory) -> Checkpoint | None:
