@@ -17,6 +17,7 @@ from nsm.training.distribution import RankLost, place
 from nsm.training.learner import Diverged
 from nsm.training.signals import Interrupted
 
+DESCRIPTION = "Neural stored-program memory: train a machine, test it, watch it run, reproduce the paper."
 FAILED, MISTAKE, INTERRUPTED, UNREAD = 1, 2, 75, 141
 """Exit codes: the run failed; the command was wrong; the run was stopped and goes on when started again; whoever read
 the output has left, as `head` does."""
@@ -42,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="replace")  # a terminal without Σ or ± gets a question mark
     try:
         try:
-            tyro.cli(Command, prog="nsm", description=__doc__, args=arguments).run()
+            tyro.cli(Command, prog="nsm", description=DESCRIPTION, args=arguments).run()
         finally:
             sys.stdout.flush()  # also after --help, which leaves: at the interpreter's end it is too late to be caught
     except UserError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,12 +95,23 @@ def sync(path: Path) -> None:
 def cache_directory(kind: str) -> Path:
     """A directory for what can be made again: under NSM_CACHE, or the user's cache directory, or a temporary one."""
     base = os.environ.get("NSM_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsm"
-    for root in (Path(base), Path(tempfile.gettempdir()) / f"nsm-{os.getuid()}"):
+    temporary = Path(tempfile.gettempdir()) / f"nsm-{os.getuid()}"
+    for root in (Path(base), temporary):
         path = root / kind
         try:
+            if root == temporary:
+                root.mkdir(mode=0o700, exist_ok=True)
+                if not _is_ours_alone(root):
+                    continue
             path.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
         if os.access(path, os.W_OK):
             return path
     raise OSError(f"no directory for {kind}: {base} can't be written; set NSM_CACHE to one that can")
+
+
+def _is_ours_alone(path: Path) -> bool:
+    """Whether nobody else can have put anything there: compiled code is loaded from it."""
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022

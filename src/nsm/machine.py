@@ -15,10 +15,12 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
@@ -28,7 +30,7 @@ from nsm.checks import UserError, at_least, choose, positive
 from nsm.controllers import Controller
 from nsm.memories import MEMORIES, NTM, Memory, MemoryConfig
 from nsm.nested import check_like, scale, select, stack
-from nsm.programs import Programs, StoredProgramLinear, gumbel_noise
+from nsm.programs import Programs, StoredProgramLinear, gumbel_noise, seed_from
 
 logger = logging.getLogger("nsm")
 _told: set[str] = set()
@@ -158,6 +160,25 @@ class Trace(NamedTuple):
     """M_t (T, B, N, M) if asked for with trace="memory" """
 
 
+def _own_precision(x: Tensor) -> AbstractContextManager[None]:
+    """No autocast inside a machine: its state goes from step to step in the precision of its weights."""
+    kind = x.device.type
+    casting = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if casting else nullcontext()
+
+
+class Parts(NamedTuple):
+    """What a machine is made of; kernels know it only as it was made."""
+
+    modules: dict[str, type]
+    parameters: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, machine: nn.Module) -> Parts:
+        modules = {name: type(module) for name, module in machine.named_modules() if name}
+        return cls(modules, {name: tuple(parameter.shape) for name, parameter in machine.named_parameters()})
+
+
 class Machine(nn.Module, ABC):
     """A state network, an interface network per control head, a data memory and an output layer.
 
@@ -214,7 +235,8 @@ class Machine(nn.Module, ABC):
             self.controller.weight_ih[:, :input_size] *= config.controller.input_gain
             self._start_content()
         # Gumbel noise comes from a generator of the machine's own, so that it neither uses nor moves any global state.
-        self._generator = torch.Generator().manual_seed(0)
+        self._generator = torch.Generator().manual_seed(seed_from(self.output.weight))
+        self.made_of = Parts.of(self)
 
     def _start_content(self) -> None:
         """Give keys and strengths of content addressing the start that the configuration wants."""
@@ -268,7 +290,8 @@ class Machine(nn.Module, ABC):
         self._check_input(x, ("B", "I"))
         self._check_state(state, x.shape[0])
         noise = self._noise((x.shape[0],), x, noise)
-        y, state, _ = self._step(x, state, noise)
+        with _own_precision(x):
+            y, state, _ = self._step(x, state, noise)
         return y, state
 
     def forward(
@@ -297,8 +320,9 @@ class Machine(nn.Module, ABC):
         else:
             self._check_state(state, batch)
         noise = self._noise((steps, batch), x, noise)
-        run = self._fused if self._use_kernels(x) else self._reference
-        out, state, happened = run(x, state, ends, trace, noise)
+        run = self._fused if self._use_kernels(x, noise) else self._reference
+        with _own_precision(x):
+            out, state, happened = run(x, state, ends, trace, noise)
         out = out.transpose(0, 1) if self.config.batch_first else out
         return (out, state, happened) if trace else (out, state)
 
@@ -308,11 +332,13 @@ class Machine(nn.Module, ABC):
         """Step by step, with autograd: any device, any float, any option. The specification."""
         outputs, traces = [], []
         for t in range(x.shape[0]):
-            y, after, happened = self._step(x[t], state, noise.at(t))
+            running = torch.tensor([t < end for end in ends], device=x.device) if t >= min(ends) else None
+            # Zero after the end: what is there, even NaN, would reach the gradient as zero times itself.
+            inputs, drawn = (x[t], noise.at(t)) if running is None else scale((x[t], noise.at(t)), running)
+            y, after, happened = self._step(inputs, state, drawn)
             if trace != "memory":
                 happened = happened._replace(memory=None)
-            if t >= min(ends):
-                running = torch.tensor([t < end for end in ends], device=x.device)
+            if running is not None:
                 y, happened = scale(y, running), scale(happened, running)
                 after = select(running, after, state)
             state = after
@@ -328,12 +354,12 @@ class Machine(nn.Module, ABC):
 
         return function.forward(self, x, state, ends, trace, noise)
 
-    def _use_kernels(self, x: Tensor) -> bool:
+    def _use_kernels(self, x: Tensor, noise: Noise) -> bool:
         if self.backend == "reference":
             return False
         from nsm.fused import function
 
-        reason = function.unsupported(self, x)
+        reason = function.unsupported(self, x, noise)
         if reason is not None and self.backend == "fused":
             raise UserError(f"backend 'fused' doesn't cover {reason}; backend 'reference' does")
         if reason is not None and reason not in _told:
@@ -360,7 +386,8 @@ class Machine(nn.Module, ABC):
             if self.config.controller.kind != "lstm":
                 raise UserError(f"noise on the cell needs an lstm controller, was {self.config.controller.kind!r}")
             size = (*shape, self.config.controller.size)
-            cells = torch.empty(size, dtype=like.dtype).normal_(0, cell, generator=generator).to(like.device)
+            cells = torch.empty(size, dtype=like.dtype, device="cpu").normal_(0, cell, generator=generator)
+            cells = cells.to(like.device)
         if self._noisy:
             assert self.config.programs is not None
             heads = len(self.interfaces)
@@ -416,7 +443,8 @@ class Machine(nn.Module, ABC):
         if lengths is None:
             return [steps] * batch
         try:
-            ends = list(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
+            ends = lengths.tolist() if hasattr(lengths, "tolist") else list(lengths)
+            ends = [end.item() if isinstance(end, np.generic) else end for end in ends]
         except TypeError:
             raise UserError(f"lengths must have one entry per sequence, {batch}, was {lengths!r}") from None
         if len(ends) != batch:
@@ -435,14 +463,15 @@ class Machine(nn.Module, ABC):
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write the machine to a directory as `config.json` and `model.safetensors`: nothing in it can be executed."""
-        pretrained.save(Path(directory), type(self).__name__, self.config, self.state_dict())
+        kind = MANN if self.config.programs is None else NUTM
+        pretrained.save(Path(directory), kind.__name__, self.config, self.state_dict())
 
     @classmethod
     def from_pretrained(cls, directory: str | Path, memory: Memory | None = None, backend: str = "auto") -> Self:
         """Read a machine that `save_pretrained` wrote; a memory module of your own is handed in again."""
         kind, config, tensors = pretrained.load(Path(directory), MachineConfig)
         known = {machine.__name__: machine for machine in (MANN, NUTM)}
-        if kind not in known or not issubclass(known[kind], cls):
+        if kind not in known or not (issubclass(known[kind], cls) or issubclass(cls, known[kind])):
             raise UserError(f"{directory} holds a machine of kind {kind!r}, not a {cls.__name__}")
         if (kind == "NUTM") != (config.programs is not None):
             raise UserError(f"{directory} is damaged: a {kind} with programs {config.programs}")
@@ -452,7 +481,7 @@ class Machine(nn.Module, ABC):
         try:
             # Nothing is drawn or allocated for what the file replaces, whatever sizes a damaged one asks for.
             with torch.device("meta"):
-                machine = known[kind].from_config(config, memory, backend)
+                machine = cls.from_config(config, memory, backend)
         except (ValueError, RuntimeError, TypeError) as error:
             raise UserError(f"{directory} can't be loaded: {error}") from None
         pretrained.check(Path(directory), tensors, machine.state_dict())
@@ -467,7 +496,7 @@ class Machine(nn.Module, ABC):
         backend: str = "auto",
         generator: torch.Generator | None = None,
     ) -> Machine:
-        """The machine a configuration describes: a NUTM if it has programs, else a MANN."""
+        """The machine a configuration describes: a NUTM if it has programs, else a MANN; or one of a class of yours."""
         arguments: dict[str, Any] = {
             "controller": config.controller,
             "memory": config.memory if memory is None else memory,
@@ -476,9 +505,10 @@ class Machine(nn.Module, ABC):
             "backend": backend,
             "generator": generator,
         }
-        if config.programs is None:
-            return MANN(config.input_size, config.output_size, **arguments)
-        return NUTM(config.input_size, config.output_size, programs=config.programs, **arguments)
+        kind: type[Machine] = MANN
+        if config.programs is not None:
+            kind, arguments = NUTM, {**arguments, "programs": config.programs}
+        return (cls if issubclass(cls, kind) else kind)(config.input_size, config.output_size, **arguments)
 
     def extra_repr(self) -> str:
         return f"{self.config.input_size} → {self.config.output_size}, {self.parameter_count:,} parameters"

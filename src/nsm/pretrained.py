@@ -31,6 +31,8 @@ def to_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
         names: dict[type, str] = {memory: name for name, memory in MEMORIES.items()}
+        if isinstance(value, MemoryConfig) and type(value) not in names:
+            raise UserError(f"memory must be one of {', '.join(MEMORIES)} to be written, was a {type(value).__name__}")
         return {"kind": names[type(value)], **fields} if type(value) in names else fields
     return value
 

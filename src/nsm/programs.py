@@ -112,9 +112,16 @@ ATTENTION: dict[str, Attention] = {
 }
 
 
+def seed_from(weights: Tensor) -> int:
+    """A seed that follows from weights just drawn: whoever has others has other noise, and their seed decides both."""
+    if weights.is_meta:
+        return 0
+    return int.from_bytes(weights.detach().flatten()[:2].to("cpu", torch.float32).numpy().tobytes(), "little") >> 1
+
+
 def gumbel_noise(*shape: int, generator: torch.Generator, like: Tensor) -> Tensor:
     """Standard Gumbel noise −log E, E exponential, in the dtype and on the device of `like`."""
-    exponential = torch.empty(*shape, dtype=like.dtype).exponential_(generator=generator)
+    exponential = torch.empty(*shape, dtype=like.dtype, device="cpu").exponential_(generator=generator)
     return -exponential.clamp_min(torch.finfo(like.dtype).tiny).log().to(like.device)
 
 
@@ -237,8 +244,8 @@ class StoredProgramLinear(nn.Module):
             self.query = skip_init(nn.Linear, in_features, config.keys, bias=bias, device=device)
             self.strength = skip_init(nn.Linear, in_features, 1, bias=bias, device=device)
         # Gumbel noise comes from a generator of the layer's own, so that it neither uses nor moves any global state.
-        self._generator = torch.Generator().manual_seed(0)
         self.reset_parameters(bound, generator)
+        self._generator = torch.Generator().manual_seed(seed_from(self.memory.values))
 
     @property
     def in_features(self) -> int:

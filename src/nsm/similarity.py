@@ -9,9 +9,14 @@ EPSILON = 1e-8
 """Inside the square root, where it keeps the gradient at a zero vector finite; outside it would do nothing."""
 
 
+def above_zero(small: float, like: Tensor) -> float:
+    """`small`, or the smallest number that half precision tells from zero."""
+    return max(small, torch.finfo(like.dtype).tiny)
+
+
 def norm(x: Tensor) -> Tensor:
     """√(Σx² + ε) over the last dimension."""
-    return torch.sqrt((x * x).sum(dim=-1) + EPSILON)
+    return torch.sqrt((x * x).sum(dim=-1) + above_zero(EPSILON, x))
 
 
 def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:

@@ -387,7 +387,7 @@ def test_keys_of_a_machine_that_is_trained_further_are_not_pushed_apart_unless_a
     [
         (["copy", "--model", "ntm"], "--model must be nutm like the machine of {}, was ntm"),
         (["copy", "--size", 9], "the machine of {} has another shape than this run's"),
-        (["copy", "--slots", 17, "--initial-memory", "random"], "the machine of {} has another shape than this run's"),
+        (["copy", "--width", 5], "the machine of {} has another shape than this run's"),
         (["repeat-copy"], "repeat-copy has 10 inputs and 9 outputs, the machine 10 and 8"),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_bar_on_a_terminal(clock, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     said = reported(True, clock)
-    assert "200/200 loss 0.2500, bit errors 2.00 10/s 0:00:00 left" in said
+    assert "200/200 loss 0.2500, bit errors 2.00 at 150 10/s 0:00:00 left" in said
     assert "\x1b[?25l" in said, "the cursor is hidden meanwhile"
     assert "\x1b[?25h" in said, "and shown again"
 

@@ -52,6 +52,18 @@ def test_a_damaged_archive_is_named(files, tmp_path):
         load(tmp_path)
 
 
+def test_damage_anywhere_in_an_archive_is_named(files, tmp_path):
+    """It is compressed: what a few bytes do to it is anything from an error of zlib to an early end."""
+    path = archive(files, tmp_path / babi.NAME / babi.ARCHIVE)
+    content = path.read_bytes()
+    for place in np.random.default_rng(0).integers(20, len(content) - 20, 12):
+        path.write_bytes(
+            content[:place] + bytes(byte ^ 0x5A for byte in content[place : place + 8]) + content[place + 8 :]
+        )
+        with pytest.raises(UserError, match=r"tasks_1-20_v1-2.tar.gz is damaged"):
+            load(tmp_path)
+
+
 def test_a_malformed_file_is_named_with_its_line(files, tmp_path):
     archive({**files, FIRST: b"1 Mary went to the office.\n2 Where is Mary?\n"}, tmp_path / babi.NAME / babi.ARCHIVE)
     with pytest.raises(UserError, match=r"^en-10k/qa1_single-supporting-fact_train.txt, line 2: a question without"):

@@ -28,8 +28,8 @@ def backend(request, monkeypatch):
     return request.param
 
 
-def covered(machine, x):
-    reason = function.unsupported(machine, x.float())
+def covered(machine, x, noise=None):
+    reason = function.unsupported(machine, x.float(), noise)
     if reason is not None:
         pytest.skip(f"the fused back end doesn't cover {reason}")
     return True

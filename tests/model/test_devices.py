@@ -52,6 +52,21 @@ def test_tapes_of_another_length(memory, slots, start):
     assert state.memory.memory.shape[1] == slots
 
 
+@pytest.mark.parametrize("start", ["random", "constant"])
+def test_what_is_drawn_is_drawn_where_its_generator_is(memory, start):
+    """Whatever torch's default device: a longer tape, Gumbel noise and noise on the cell come from the CPU's."""
+    programs = Programs(3, attention="gumbel")
+    made = NUTM(3, 2, programs, controller=Controller(size=4), memory=replace(memory, initial_memory=start))
+    made.backend = "reference"
+    wanted = made.initial_state(BATCH, slots=made.memory.slots + 3)
+    with torch.device("meta"):
+        state = made.initial_state(BATCH, slots=made.memory.slots + 3)
+        noise = made.draw_noise(STEPS, BATCH, generator=torch.Generator(), cell=0.3)
+    assert torch.equal(state.memory.memory, wanted.memory.memory)
+    assert not noise.cell.is_meta
+    assert not noise.programs.is_meta
+
+
 def test_noise_comes_to_the_device_of_the_machine():
     made = NUTM(3, 2, Programs(3, attention="gumbel"), controller=Controller(size=4)).to("meta")
     noise = made.draw_noise(STEPS, BATCH, generator=torch.Generator(), cell=0.3)

@@ -1,5 +1,6 @@
 """A wrong argument gets a ValueError that names it, says what it was and what it should be."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -74,6 +75,11 @@ def test_an_unknown_trace(small, x, trace):
 
 
 # --- lengths ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lengths", [np.array([4, 2]), [np.int64(4), np.int32(2)], torch.tensor([4, 2]), (4, 2)])
+def test_lengths_of_any_kind_of_integer(small, x, lengths):
+    assert torch.equal(small(x, lengths=lengths)[0], small(x, lengths=[4, 2])[0])
 
 
 @pytest.mark.parametrize("wrong", [5, 0, -1, 2.0, True, "3"])

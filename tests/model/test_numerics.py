@@ -282,3 +282,51 @@ def test_long_sequences_stay_finite(memory):
     out.tanh().sum().backward()
     assert out.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in made.parameters())
+
+
+# --- other precisions -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("start", ["constant", "random"])
+@pytest.mark.parametrize("kind", [NTM, LRUA, DNC])
+def test_half_precision_is_finite_there_and_back(kind, start, dtype):
+    torch.manual_seed(0)
+    memory = kind(slots=6, width=4, initial_memory=start)
+    machine = NUTM(3, 2, controller=Controller(size=5), memory=memory, backend="reference").to(dtype)
+    out, _ = machine(torch.randn(6, 2, 3).to(dtype))
+    out.sum().backward()
+    assert out.dtype == dtype
+    assert out.isfinite().all()
+    for name, parameter in machine.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize("backend", ["reference", "fused"])
+def test_autocast_leaves_a_machine_in_its_own_precision(backend):
+    torch.manual_seed(0)
+    machine, x = (
+        NUTM(3, 2, controller=Controller(size=5), memory=NTM(slots=6, width=4), backend=backend),
+        torch.ones(4, 2, 3),
+    )
+    expected, _ = machine(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, state = machine(x)
+        machine(x, state)
+        machine.step(x[0], state)
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("backend", ["reference", "fused"])
+def test_what_stands_after_the_end_of_a_sequence_reaches_no_gradient(backend):
+    torch.manual_seed(0)
+    machine = NUTM(3, 2, controller=Controller(size=5), memory=NTM(slots=6, width=4), backend=backend)
+    found = []
+    for filling in (0.0, float("nan")):
+        x = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(0))
+        x[3:, 0] = filling
+        machine.zero_grad()
+        out, _ = machine(x, lengths=[3, 5])
+        out.square().sum().backward()
+        found.append([out.detach(), *(parameter.grad.clone() for parameter in machine.parameters())])
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))

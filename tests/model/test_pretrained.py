@@ -1,6 +1,7 @@
 """A machine in a directory: back bit by bit, and one clear error for anything that isn't one."""
 
 import json
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pytest
@@ -23,6 +24,7 @@ from nsm import (
     Memory,
     Programs,
 )
+from nsm.checks import UserError
 from nsm.controllers import NETWORKS
 from nsm.memories import MemoryConfig
 from nsm.pretrained import ADDED, from_json, to_json
@@ -117,6 +119,31 @@ def test_saving_over_another_machine_replaces_it_and_leaves_no_stray_files(tmp_p
     made.save_pretrained(str(tmp_path))
     assert files(tmp_path) == ["config.json", "model.safetensors"]
     same(made, NUTM.from_pretrained(str(tmp_path)))
+
+
+def test_a_class_of_ones_own_comes_back_as_itself_or_as_what_it_is_made_from(tmp_path):
+    class Mine(NUTM):
+        pass
+
+    machine = Mine(3, 2, controller=Controller(size=4), memory=NTM(slots=5, width=3))
+    machine.save_pretrained(tmp_path)
+    for kind in (Mine, NUTM, Machine):
+        found = kind.from_pretrained(tmp_path)
+        assert type(found) is (Mine if kind is Mine else NUTM)
+        assert all(torch.equal(weight, found.state_dict()[name]) for name, weight in machine.state_dict().items())
+    with pytest.raises(UserError, match="holds a machine of kind 'NUTM', not a MANN"):
+        MANN.from_pretrained(tmp_path)
+
+
+def test_a_memory_whose_configuration_is_unknown_can_not_be_saved(tmp_path):
+    @dataclass(frozen=True)
+    class Wider(NTM):
+        pass
+
+    machine = NUTM(3, 2, controller=Controller(size=4), memory=Wider(slots=5, width=3))
+    with pytest.raises(UserError, match="memory must be one of ntm, lrua, dnc to be written, was a Wider"):
+        machine.save_pretrained(tmp_path / "there")
+    assert not list(tmp_path.rglob("*.json"))
 
 
 def test_saving_makes_the_directories_above(tmp_path):

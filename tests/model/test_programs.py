@@ -194,6 +194,19 @@ def test_gumbel_training_draws_from_the_layers_own_generator(randn):
     assert_close(made(c, noise), first, rtol=0, atol=0)
 
 
+def test_layers_have_noise_of_their_own_that_the_seed_of_their_weights_decides(randn):
+    def drawn(seed):
+        torch.manual_seed(seed)
+        layers = [StoredProgramLinear(4, 3, Programs(3, attention="gumbel")) for _ in range(2)]
+        c = torch.ones(500, 4)
+        return [made(c).detach() - made.eval()(c).detach() for made in layers]
+
+    first, second = drawn(0)
+    assert not torch.equal(first == 0, second == 0), "they choose otherwise at other times"
+    assert all(torch.equal(a, b) for a, b in zip(drawn(0), (first, second), strict=True))
+    assert not torch.equal(drawn(1)[0], first)
+
+
 def test_gumbel_choices_follow_the_softmax_of_the_logits():
     """Gumbel-max samples the categorical distribution, whatever the temperature; other noise would not."""
     logits = torch.tensor([0.0, 1.0, -1.5]).double()

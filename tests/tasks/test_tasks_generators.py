@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from task_oracles import check_sequence, read_order
 
+from nsm.checks import UserError
 from nsm.tasks import (
     TASKS,
     AssociativeRecall,
@@ -238,3 +239,18 @@ def test_the_smallest_tape_is_that_of_the_longest_sequence():
     task = Copy(length=(1, 20))
     batch = task.batch(0, 0, 0, 30)
     assert batch.decoding.min() < task.min_slots(batch) == (int(batch.lengths.max()) - 2) // 2 + 2
+
+
+def test_a_task_that_chooses_one_answer_is_neither_padded_nor_a_phase():
+    choosing = TASKS["omniglot-5"].train
+    with pytest.raises(UserError, match=r"Padded\.task is a Omniglot: blank channels would be answers to choose"):
+        Padded(choosing, choosing.input_size + 1, choosing.output_size)
+    with pytest.raises(UserError, match=r"Continual\.phases has 'few', which chooses one answer"):
+        Continual((("copy", Copy(length=(1, 2))), ("few", choosing)))
+
+
+def test_a_curriculum_needs_as_many_slots_as_the_phase_that_needs_most():
+    phases = Copy(length=(1, 2)), NGrams(order=5)
+    batch = phases[1].batch(0, 0, 0, 2)
+    both = Continual((("copy", phases[0]), ("ngrams", phases[1])))
+    assert both.min_slots(batch) == max(task.min_slots(batch) for task in phases) > phases[0].min_slots(batch)

@@ -90,3 +90,18 @@ def test_a_machine_of_another_shape_is_refused(earlier, tmp_path):
     with pytest.raises(UserError, match=r"missing (there|here)"):
         train(small(programs=None), tmp_path / "run", start=read(earlier))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("more", [-2, 5])
+def test_the_tape_may_have_another_size(earlier, tmp_path, more):
+    """No weight depends on it; what it begins with is taken as far as it goes."""
+    config = small(optimiser=STANDING)
+    slots = config.machine.memory.slots + more
+    machine = replace(config.machine, memory=replace(config.machine.memory, slots=slots))
+    train(replace(config, machine=machine), tmp_path, start=read(earlier))
+    best = RunDirectory(earlier).checkpoint("best").model
+    for name, weights in RunDirectory(tmp_path).checkpoint("last").model.items():
+        if name == "memory.initial_memory":
+            assert len(weights) == slots
+            weights, best[name] = weights[: slots - max(more, 0)], best[name][:slots]
+        assert torch.equal(weights, best[name]), name

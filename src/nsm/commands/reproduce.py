@@ -202,10 +202,12 @@ def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
     table = _plain_table(f"{name}, {preset} settings: {figure}", ("row", "model"), columns)
     for s, row in zip(summaries, rows, strict=True):
         table.add_row(s.row, s.model, *(row[column] for column in columns))
+    if any(s.solved_steps is not None for s in summaries):
+        table.caption = "iterations, seconds: until solved, medians"
     optima = {s.row: s.extra["optimum_bits"] for s in summaries if "optimum_bits" in s.extra}
     if optima:
         words = ", ".join(f"{row}: bits of cross-entropy, best possible {bits:.2f}" for row, bits in optima.items())
-        table.caption = words
+        table.caption = f"{table.caption}; {words}" if table.caption else words
     return table
 
 

@@ -46,7 +46,8 @@ def figures(line: dict[str, Any]) -> str:
     if "held_out" in line:
         held_out = line["held_out"]
         bits = "bit_errors" in held_out
-        parts.append(f"bit errors {held_out['bit_errors']:.2f}" if bits else f"error {held_out['error']:.1%}")
+        wrong = f"bit errors {held_out['bit_errors']:.2f}" if bits else f"error {held_out['error']:.1%}"
+        parts.append(wrong + (f" at {line['evaluated']:,}" if "evaluated" in line else ""))
     if "rewinds" in line:
         parts.append(f"taken back to the best {line['rewinds']} ×")
     if "accuracies" in line:
@@ -126,7 +127,7 @@ def progress_of(label: str, iterations: int, quiet: bool = False) -> Iterator[Re
 
         def live(progress: RunProgress, line: dict[str, Any]) -> None:
             nonlocal due
-            known.update(line)
+            known.update(line, **({"evaluated": progress.step} if "held_out" in line else {}))
             now = time.monotonic()
             if now >= due or progress.step == iterations:
                 due = now + REFRESH

@@ -6,12 +6,14 @@ archive are read by name, so a path that leads elsewhere or a link in it can do 
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
 import logging
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -91,17 +93,20 @@ class Archive:
         """The released files that are there, by name."""
         found = {}
         try:
-            with tarfile.open(self.path) as archive:
+            # All of it first: its end has a checksum, and of half an archive tarfile says nothing.
+            with gzip.open(self.path) as stream:
+                content = io.BytesIO(stream.read())
+            with tarfile.open(fileobj=content) as archive:
                 for member in archive:
                     name = "/".join(member.name.split("/")[-2:])
                     if name not in released() or not member.isfile():
                         continue
                     if member.size > LARGEST:
                         raise UserError(f"{self.path}: {name} has {member.size:,} bytes; it should have a few million")
-                    content = archive.extractfile(member)
-                    assert content is not None
-                    found[name] = content.read()
-        except (tarfile.TarError, EOFError, OSError) as error:
+                    file = archive.extractfile(member)
+                    assert file is not None
+                    found[name] = file.read()
+        except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
             raise UserError(f"{self.path} is damaged: {error}") from None
         return found
 

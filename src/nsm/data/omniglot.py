@@ -103,7 +103,7 @@ def load(root: Path) -> Characters:
 def _cached(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8] | None:
     try:
         images: npt.NDArray[np.uint8] = np.load(path, mmap_mode="r")
-    except (OSError, ValueError):
+    except (OSError, ValueError, EOFError):
         return None
     return images if images.shape == shape and images.dtype == np.uint8 else None
 

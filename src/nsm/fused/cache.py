@@ -87,6 +87,15 @@ class _Implementation(CompileResultCacheImpl):
 class _Cache(FunctionCache):
     _impl_class = _Implementation
 
+    def load_overload(self, *arguments: Any) -> Any:
+        """None, so that it is compiled again, if what lies there is damaged: a file that a power cut emptied, say."""
+        try:
+            return super().load_overload(*arguments)
+        except Exception as error:  # whatever pickle and LLVM make of it
+            logger.warning("nsm: a compiled kernel in %s is damaged (%s): compiling it again", directory(), error)
+            self.flush()
+            return None
+
 
 def compiled(function: Callable[..., Any], nogil: bool = False) -> Any:
     """An entry point of the kernels: compiled on its first call, loaded from the cache ever after."""

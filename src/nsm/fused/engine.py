@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -88,9 +90,9 @@ def describe(machine: Machine) -> Arguments:
 def _positions(machine: Machine) -> Array:
     """Where each parameter begins in the flat buffer, −1 for those a machine has not."""
     start, begins = 0, {}
-    for name, parameter in machine.named_parameters():
+    for name, shape in machine.made_of.parameters.items():
         begins[name] = start
-        start += parameter.numel()
+        start += math.prod(shape)
     names = [
         *(f"controller.{name}" for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")),
         *("controller.gate_norms.0.weight", "controller.cell_norm.weight", "controller.cell_norm.bias"),
@@ -189,7 +191,7 @@ class Engine:
     def __init__(self, machine: Machine) -> None:
         self.arguments = describe(machine)
         self.tape = TAPES[type(machine.memory)](machine.memory)
-        self.size = sum(parameter.numel() for parameter in machine.parameters())
+        self.size = sum(map(math.prod, machine.made_of.parameters.values()))
         self.threads = 1
         self.chunk = chunk_size(self.arguments.sizes)
         self.memory_limit = 512 << 20
@@ -430,6 +432,9 @@ class Engine:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="nsm")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay behind; work handed to them would wait for ever
 
 
 class Run:

@@ -7,18 +7,21 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nsm import nested
+from nsm.checks import UserError
 from nsm.fused.engine import TAPES, Engine, Run
 from nsm.fused.segments import Segments
-from nsm.machine import Machine, MachineState, Noise, Trace
+from nsm.machine import MANN, NUTM, Machine, MachineState, Noise, Trace
 
 _engines: WeakKeyDictionary[Machine, Engine] = WeakKeyDictionary()
 
 
-def unsupported(machine: Machine, x: Tensor) -> str | None:
+def unsupported(machine: Machine, x: Tensor, noise: Noise | None = None) -> str | None:
     """Why the kernels can't run this machine on this input, or None if they can."""
+    if torch.compiler.is_compiling():
+        return "torch.compile"
     if x.device.type != "cpu":
         return f"tensors on {x.device.type}"
     if x.dtype != torch.float32:
@@ -29,7 +32,31 @@ def unsupported(machine: Machine, x: Tensor) -> str | None:
         return f"a {type(machine.memory).__name__}"
     if getattr(machine.config.memory, "links", False):
         return "temporal links"
+    if noise is not None and any(drawn is not None and drawn.requires_grad for drawn in noise):
+        return "noise with a gradient"
+    return _changed(machine)
+
+
+def _changed(machine: Machine) -> str | None:
+    """What is other than it was made, or has hooks: kernels read weights by name, and call no module."""
+    kind = type(machine)
+    if kind._step is not Machine._step or kind._interface not in (MANN._interface, NUTM._interface):
+        return f"the steps of a {kind.__name__}"
+    modules, parameters = dict(machine.named_modules()), dict(machine.named_parameters())
+    for name, made in machine.made_of.modules.items():
+        if name not in modules or type(modules[name]) is not made:
+            return f"a changed {name}"
+        if _hooked(modules[name]):
+            return f"hooks on {name}"
+    for name, shape in machine.made_of.parameters.items():
+        if name not in parameters or parameters[name].shape != shape:
+            return f"a changed {name}"
     return None
+
+
+def _hooked(module: nn.Module) -> bool:
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks)
 
 
 def engine(machine: Machine) -> Engine:
@@ -43,7 +70,8 @@ def forward(
     machine: Machine, x: Tensor, state: MachineState, lengths: list[int], trace: bool | str, noise: Noise
 ) -> tuple[Tensor, MachineState, Trace | None]:
     """As the reference: x (T, B, I) → out (T, B, O), final state, and a trace (without gradients) if asked for."""
-    flat = torch.cat([parameter.reshape(-1) for parameter in machine.parameters()]).to(x.dtype)
+    parameters = dict(machine.named_parameters())
+    flat = torch.cat([parameters[name].reshape(-1) for name in machine.made_of.parameters]).to(x.dtype)
     leaves: list[Tensor] = []
     nested.apply(leaves.append, state)
     happened: list[Trace] = []
@@ -81,6 +109,8 @@ class _Sequence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor, *d_ends: Tensor) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():  # create_graph=True: what comes out would pass for a constant
+            raise UserError("the fused back end has no second derivatives; backend 'reference' has")
         run: Run | Segments = ctx.run
         arrays = iter([d.contiguous().numpy() for d in d_ends])
         d_final = nested.apply(lambda _: next(arrays), ctx.like)

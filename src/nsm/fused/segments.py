@@ -42,7 +42,9 @@ class Segments:
         input_gradient: bool,
         span: int,
     ) -> None:
-        self.engine, self.taken, self.x, self.noise = engine, taken, x, noise
+        self.engine, self.taken = engine, taken
+        # Copies: they are looked at again on the way back, and the caller may have overwritten his own by then.
+        self.x, self.noise = x.copy(), nested.apply(np.copy, noise)
         self.wants_input = input_gradient
         self.stretches: list[Stretch] = []
         self._outputs = np.zeros((*x.shape[:2], engine.arguments.sizes.outputs), np.float32)

@@ -113,7 +113,7 @@ class Tape(Memory):
         wanted = self.slots if slots is None else at_least("slots", slots, 1)
         memory = self.initial_memory[:wanted]
         if wanted > self.slots:
-            more = torch.full((wanted - self.slots, self.width), CONSTANT)
+            more = torch.full((wanted - self.slots, self.width), CONSTANT, device="cpu")
             if self.bound:
                 more.uniform_(-self.bound, self.bound, generator=torch.Generator().manual_seed(LONGER))
             memory = torch.cat([memory, more.to(memory)])

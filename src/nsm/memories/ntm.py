@@ -22,6 +22,7 @@ from nsm.memories.memory import (
     content_address,
     first_address,
 )
+from nsm.similarity import above_zero
 
 TINY = 1e-16
 """Keeps the logarithm of an empty slot finite when an address is sharpened."""
@@ -120,7 +121,7 @@ def shift(w: Tensor, shifts: Tensor) -> Tensor:
 
 def sharpen(w: Tensor, gamma: Tensor) -> Tensor:
     """w^γ / Σ w^γ, as a softmax of γ log w: the powers themselves underflow. w (B, N), γ (B, 1) → (B, N)."""
-    return torch.softmax(gamma * torch.log(w + TINY), dim=-1)
+    return torch.softmax(gamma * torch.log(w + above_zero(TINY, w)), dim=-1)
 
 
 def write(memory: Tensor, w: Tensor, interface: Tensor) -> Tensor:

@@ -24,6 +24,8 @@ FIGURES = {
     "error": "share of wrong answers",
 }
 
+SHARES = ("perfect", "bit_accuracy", "error")
+
 
 def run_report(run: RunDirectory, executions: list[Execution]) -> Document:
     """The report of one run with some executions of its machine."""
@@ -68,10 +70,14 @@ def _results(result: dict[str, Any]) -> list[Block]:
         rows = [(after, *(number(phase[t], 3) for t in tasks)) for after, phase in zip(tasks, phases, strict=False)]
         return [Heading("Test"), Table(("after", *tasks), rows, caption="Bit accuracy on every task after each.")]
     names = [name for name in result["best"] if name in FIGURES]
-    rows = [(FIGURES[name], *(number(result[which].get(name)) for which in ("best", "last"))) for name in names]
+    rows = [(FIGURES[name], *(_figure(name, result[which].get(name)) for which in ("best", "last"))) for name in names]
     sequences = result["best"].get("sequences", 0)
     caption = f"On {sequences:,.0f} test sequences: the machine of the lowest held-out loss, and the last."
     return [Heading("Test"), Table(("figure", "best", "last"), rows, caption=caption)]
+
+
+def _figure(name: str, value: float | None) -> str:
+    return f"{value:.2%}" if name in SHARES and value is not None else number(value)
 
 
 def _versions(run: RunDirectory) -> str:

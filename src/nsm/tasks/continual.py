@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from nsm.checks import UserError
 from nsm.tasks.batch import Batch
+from nsm.tasks.classification import Classification
 from nsm.tasks.fields import check_count
 from nsm.tasks.padded import Padded
 from nsm.tasks.randomness import Draws
@@ -30,6 +31,9 @@ class Continual(Task):
         names = [name for name, _ in self.phases]
         if not names or len(set(names)) < len(names):
             raise UserError(f"Continual.phases has the names {names}: it must have at least one, and no name twice.")
+        for name, task in self.phases:
+            if isinstance(task, Classification):
+                raise UserError(f"Continual.phases has {name!r}, which chooses one answer: all must answer bit by bit.")
 
     @property
     def input_size(self) -> int:
@@ -64,6 +68,9 @@ class Continual(Task):
             batches += self.phases[index][1].lay_out(piece, input_size, output_size)
             step = change
         return batches
+
+    def min_slots(self, batch: Batch) -> int:
+        return max(task.min_slots(batch) for _, task in self.phases)
 
     def singles(self) -> tuple[Task, ...]:
         return tuple(single for _, task in self.phases for single in task.singles())

@@ -7,6 +7,7 @@ import torch
 
 from nsm.checks import UserError
 from nsm.tasks.batch import Batch
+from nsm.tasks.classification import Classification
 from nsm.tasks.metrics import Sums
 from nsm.tasks.randomness import Draws
 from nsm.tasks.task import Task
@@ -27,6 +28,8 @@ class Padded(Task):
     outputs: int
 
     def __post_init__(self) -> None:
+        if isinstance(self.task, Classification):
+            raise UserError(f"Padded.task is a {type(self.task).__name__}: blank channels would be answers to choose.")
         for field, size, least in (
             ("inputs", self.inputs, self.task.input_size),
             ("outputs", self.outputs, self.task.output_size),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
@@ -14,6 +15,9 @@ from nsm import pretrained
 from nsm.checks import UserError
 from nsm.machine import Machine, MachineConfig
 from nsm.training.run import RunDirectory
+
+TAPE = "memory.initial_memory"
+"""What the tape holds before the first step, (N, M)."""
 
 
 class Start(NamedTuple):
@@ -30,14 +34,18 @@ class Start(NamedTuple):
         return hashlib.sha256(save_tensors(tensors)).hexdigest()
 
     def put_into(self, machine: Machine) -> None:
-        """Give a machine these weights; it must be of the same shape."""
-        wanted = machine.state_dict()
-        for name in sorted(self.tensors.keys() | wanted.keys()):
-            there, here = (tuple(t[name].shape) if name in t else "missing" for t in (self.tensors, wanted))
+        """Give a machine these weights; it must be of the same shape, but for the number of its slots."""
+        wanted, tensors = machine.state_dict(), dict(self.tensors)
+        if TAPE in wanted and TAPE in tensors and tensors[TAPE].shape[1:] == wanted[TAPE].shape[1:]:
+            # No weight depends on it: a shorter tape has the first slots, a longer one goes on as this run's begins.
+            slots = min(len(tensors[TAPE]), len(wanted[TAPE]))
+            tensors[TAPE] = torch.cat([tensors[TAPE][:slots].to(wanted[TAPE]), wanted[TAPE][slots:]])
+        for name in sorted(tensors.keys() | wanted.keys()):
+            there, here = (tuple(t[name].shape) if name in t else "missing" for t in (tensors, wanted))
             if there != here:
                 mistake = f"the machine of {self.place} has another shape than this run's"
                 raise UserError(f"{mistake}: {name} is {there} there and {here} here")
-        machine.load_state_dict(self.tensors)
+        machine.load_state_dict(tensors)
 
 
 def read(place: Path) -> Start:
