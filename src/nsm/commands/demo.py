@@ -96,10 +96,11 @@ def _in_words(trace: Trace, decoding: int) -> str:
         share = (steps == move).float().mean().item()
         direction = move if move <= addresses.shape[-1] // 2 else move - addresses.shape[-1]
         mix = trace.programs[:, 0, head]
-        phases = mix[:decoding].mean(0), mix[decoding:].mean(0)
+        # From step to step it may change a lot while its mean does not, so both are said.
+        parts = mix[:decoding, 0], mix[decoding:, 0]
+        phases = [f"{100 * part.mean():.0f} ± {100 * part.std():.0f} %" for part in parts]
         lines.append(
             f"While it {kind}, its head moves by {direction:+d} slot in {share:.0%} of {count} steps; "
-            f"its {kind[:-1]} head takes program 1 to {phases[0][0]:.0%} while listening "
-            f"and to {phases[1][0]:.0%} while answering."
+            f"its {kind[:-1]} head takes program 1 to {phases[0]} while listening and to {phases[1]} while answering."
         )
     return "\n".join(lines)

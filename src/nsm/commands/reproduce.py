@@ -202,12 +202,14 @@ def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
     table = _plain_table(f"{name}, {preset} settings: {figure}", ("row", "model"), columns)
     for s, row in zip(summaries, rows, strict=True):
         table.add_row(s.row, s.model, *(row[column] for column in columns))
+    captions = []
     if any(s.solved_steps is not None for s in summaries):
-        table.caption = "iterations, seconds: until solved, medians"
+        captions.append("iterations, seconds: until solved, medians")
+    if left_out := [column for column in rows[0] if column not in columns]:
+        captions.append(f"on a wider terminal also {', '.join(left_out)}")
     optima = {s.row: s.extra["optimum_bits"] for s in summaries if "optimum_bits" in s.extra}
-    if optima:
-        words = ", ".join(f"{row}: bits of cross-entropy, best possible {bits:.2f}" for row, bits in optima.items())
-        table.caption = f"{table.caption}; {words}" if table.caption else words
+    captions += [f"{row}: bits of cross-entropy, best possible {bits:.2f}" for row, bits in optima.items()]
+    table.caption = "; ".join(captions)
     return table
 
 

@@ -112,7 +112,8 @@ class RunDirectory:
         try:
             document = json.loads((self.path / "config.json").read_bytes())
         except OSError:
-            raise UserError(f"{self.path} is not a run: it has no config.json") from None
+            reason = "it has no config.json" if self.path.exists() else "there is nothing of that name"
+            raise UserError(f"{self.path} is not a run: {reason}") from None
         except ValueError:
             raise UserError(f"{self.path / 'config.json'} is damaged: not JSON") from None
         if not isinstance(document, dict) or document.get("format") != FORMAT:
