@@ -805,6 +805,9 @@ async function begin() {
     byId("sample").append(new Option(`${run.name}: ${wrong}`, index));
   });
   setTheme(matchMedia("(prefers-color-scheme: dark)").matches);
+  byId("message").hidden = false;
+  await load(0); // before anything is shown: panels without content look broken
+  byId("message").hidden = true;
   byId("main").hidden = false;
   await choose(0);
   const wanted = Number(location.hash.slice(1)); // view.html#36 opens at step 36
@@ -816,6 +819,7 @@ async function begin() {
 begin().catch((error) => {
   byId("main").hidden = true;
   byId("message").hidden = false;
+  byId("message").classList.remove("waiting");
   byId("message").textContent = "DecompressionStream" in window ? `This page could not be shown: ${error.message}` : "This page needs a browser of 2023 or later.";
   throw error;
 });
