@@ -56,7 +56,6 @@ def is_one_sentence(said):
         ("train copy --protocol author", "did you mean 'authors'?"),
         ("train copy --optimiser adam --momentum 1", "momentum must be below 1 with adam"),
         ("train copy --optimiser adam --beta2 1", "beta2 must be below 1 with adam"),
-        ("train continual --iterations 3", "iterations must be at least 4 for continual learning, one a task, was 3"),
         ("train copy --device meta", "the machine can't be built on device 'meta': it has no memory"),
         ("train copy --iterations -5", "iterations must be an integer of at least 1, was -5"),
         ("train copy --iterations 5000000000", "iterations must be below 4,294,967,296"),

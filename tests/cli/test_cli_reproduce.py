@@ -302,7 +302,7 @@ def test_every_experiment_yields_its_table(everything):
             assert (row["seeds"], row["failed"]) == (1, 0)
             assert row["best"] == row["mean"] == row["median"]
             assert row["sd"] is None
-            assert row["solved"] == 0.0
+            assert row["solved"] == (None if row["row"] in ("ngrams", "continual") else 0.0)
         lines = [line for line in done.stderr.splitlines() if line.startswith(f"{experiment}: ")]
         assert len(lines) == len(names)
         assert lines[-1].startswith(f"{experiment}: {len(names)}/{len(names)} runs, ")

@@ -259,6 +259,16 @@ def test_continual_learning_asks_who_remembers(root):
     assert ("NTM", "repeat-copy", "0.600", "0.900") in [tuple(row) for row in rows]
 
 
+def test_runs_that_did_not_get_to_all_tasks_are_shown_as_far_as_they_got(root):
+    for model in ("ntm", "nutm"):
+        keep(root, "continual", "paper-3", "continual", model, 0, phases=[{"copy": 0.5, "repeat-copy": 0.5}])
+    section = synthetic.continual(Evidence(None, root))
+    assert section.verdict.status == "not yet run"
+    assert [row[1] for row in table(section, "after").rows] == ["copy", "copy"]
+    picture = next(block for block in section.blocks if isinstance(block, Picture))
+    assert [ax.get_title(loc="left") for ax in picture.draw().axes] == ["after copy", "average of all tasks"]
+
+
 # --- beyond the paper -------------------------------------------------------------------------------------------------
 
 

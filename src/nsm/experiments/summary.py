@@ -78,7 +78,7 @@ def summarise(cell: Cell, places: list[Path]) -> Summary:
         fmean(figures) if figures else None,
         stdev(figures) if len(figures) > 1 else None,
         median(figures) if figures else None,
-        fmean(verdicts) if verdicts and solves(results[0], None) is not None else None,
+        fmean(verdicts) if verdicts and all(solves(result, None) is not None for result in results) else None,
         median(result["solved_step"] for result in solved) if solved else None,
         median(seconds) if seconds else None,
         extra,

@@ -169,12 +169,7 @@ def task_pair(config: RunConfig) -> tasks.TaskPair:
     pair.train.require()
     train, test = replace(pair.train, ragged=config.ragged), pair.test
     if isinstance(train, Continual):
-        if config.iterations < len(train.phases):
-            raise UserError(
-                f"iterations must be at least {len(train.phases)} for continual learning, one a task, "
-                f"was {config.iterations}"
-            )
-        train = replace(train, iterations_per_phase=config.iterations // len(train.phases))
+        train = replace(train, iterations_per_phase=max(1, config.iterations // len(train.phases)))
     if isinstance(train, Omniglot):
         train = replace(train, easy_steps=config.easy_steps)
     elif config.easy_steps:

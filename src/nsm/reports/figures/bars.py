@@ -18,17 +18,18 @@ Phases = list[dict[str, float]]
 def continual(models: Mapping[str, Sequence[Phases]]) -> Figure:
     """A panel after each task with the accuracy on every one, and a last one with their average."""
     tasks = list(next(iter(models.values()))[0][0])
-    figure = Figure(figsize=(2.2 * (len(tasks) + 1) + 0.6, 3.2), layout="constrained")
-    axes = figure.subplots(1, len(tasks) + 1, sharey=True, squeeze=False)[0]
-    for phase, (ax, task) in enumerate(zip(axes, tasks, strict=False)):
+    learned = tasks[: min(len(seed) for seeds in models.values() for seed in seeds)]
+    figure = Figure(figsize=(2.2 * (len(learned) + 1) + 0.6, 3.2), layout="constrained")
+    axes = figure.subplots(1, len(learned) + 1, sharey=True, squeeze=False)[0]
+    for phase, (ax, task) in enumerate(zip(axes, learned, strict=False)):
         heights = {model: [[seed[phase][name] for name in tasks] for seed in seeds] for model, seeds in models.items()}
         _bars(ax, [_short(name) for name in tasks], heights)
         ax.set_title(f"after {task}", loc="left")
     averages = {
-        model: [[float(np.mean(list(phase.values()))) for phase in seed] for seed in seeds]
+        model: [[float(np.mean(list(phase.values()))) for phase in seed[: len(learned)]] for seed in seeds]
         for model, seeds in models.items()
     }
-    _bars(axes[-1], [f"after {_short(name)}" for name in tasks], averages)
+    _bars(axes[-1], [f"after {_short(name)}" for name in learned], averages)
     axes[-1].set_title("average of all tasks", loc="left")
     axes[-1].tick_params(axis="x", labelrotation=35)
     axes[0].set_ylabel("bit accuracy")

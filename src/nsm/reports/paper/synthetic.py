@@ -182,10 +182,12 @@ def continual(evidence: Evidence) -> Section:
     def parts(settings: Settings | None, group: Group) -> tuple[list[Claim], list[Block]]:
         phases = {model: [result["phases"] for result in seeds.finished] for (_, model), seeds in group.items()}
         phases = {model: seeds for model, seeds in phases.items() if seeds}
+        # A run cut to fewer iterations than there are tasks has learned the first of them only.
+        learned = min((len(seed) for seeds in phases.values() for seed in seeds), default=0)
         last = {model: fmean(fmean(seed[-1].values()) for seed in seeds) for model, seeds in phases.items()}
         ahead = last["nutm"] > last["ntm"] if {"ntm", "nutm"} <= last.keys() else None
         kept = None
-        if "nutm" in phases:
+        if "nutm" in phases and learned > 1:
             kept = fmean(next(iter(seed[1].values())) for seed in phases["nutm"]) > 0.99
         claims = [
             Claim("NUTM remembers more than NTM after the last task, on average", ahead),
@@ -197,7 +199,7 @@ def continual(evidence: Evidence) -> Section:
         rows = [
             (model.upper(), after, *(number(fmean(seed[n][task] for seed in seeds), 3) for task in tasks))
             for model, seeds in phases.items()
-            for n, after in enumerate(tasks)
+            for n, after in enumerate(tasks[:learned])
         ]
         return claims, [
             Table(("model", "after", *tasks), rows, words=2, caption="Bit accuracy on every task, mean over seeds."),
