@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from data import glyphs
 from nsm import LRUA, MANN, Controller
 from nsm.checks import UserError
 from nsm.data import omniglot, source
@@ -164,46 +163,71 @@ def test_a_class_is_turned_as_a_whole():
 
 
 def warped(image, angle, down, right):
-    """One point after the other, in floats: what the kernel computes in whole numbers."""
+    """(20, 20), one point after the other."""
     out, c, s = np.zeros((20, 20)), np.cos(angle), np.sin(angle)
     padded = np.pad(image.astype(float), 1)  # beyond the edge is paper
     for i in range(20):
         for j in range(20):
             y, x = i - 9.5 - down, j - 9.5 - right
-            v, u = 20 + 2 * (c * y + s * x), 20 + 2 * (c * x - s * y)
-            if not (0 <= v < 40 and 0 <= u < 40):
+            v, u = 21 + 2 * (c * y + s * x), 21 + 2 * (c * x - s * y)
+            if not (0 <= v < 42 and 0 <= u < 42):
                 continue
             top, left = int(v), int(u)
-            block = padded[top + 1 : top + 3, left + 1 : left + 3]
+            block = padded[top : top + 2, left : left + 2]
             out[i, j] = np.array([1 - (v - top), v - top]) @ block @ np.array([1 - (u - left), u - left])
     return out / 255
+
+
+def turned(image, c, s, down=0.0, right=0.0):
+    return turn_and_move(image[None], *(np.array([float(value)]) for value in (c, s, down, right)))[0]
 
 
 @pytest.mark.parametrize(
     ("angle", "down", "right"),
     [(0, 0, 0), (0.2, 0, 0), (-0.1, 0, 0), (0, 2, 0), (0, 0, -1.5), (2.3, 0.7, -1.9), (0.1, 9, 0), (0, -400, 0)],
 )
-def test_the_kernel_turns_and_moves(angle, down, right):
-    out = np.full((1, 1, 400), np.nan, np.float32)
-    one = np.ones((1, 1))
-    places = [np.full((1, 1), place) for place in (4, 7)]
-    turn = (np.cos(angle) * one, np.sin(angle) * one, down * one, right * one)
-    turn_and_move(images().reshape(glyphs.CHARACTERS, 20, -1), *places, *turn, out)
-    expected = warped(images()[4, 7], angle, down, right)
-    assert expected.any() == (abs(down) < 100)
-    np.testing.assert_allclose(out.reshape(20, 20), expected, atol=0.006)
+def test_drawings_are_turned_and_moved(angle, down, right):
+    noise = np.random.default_rng(0).integers(0, 256, (41, 41), dtype=np.uint8)  # ink at the very edge, too
+    for image in (images()[4, 7], noise):
+        expected = warped(image, angle, down, right)
+        assert expected.any() == (abs(down) < 100)
+        np.testing.assert_allclose(turned(image, np.cos(angle), np.sin(angle), down, right), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("quarter", range(4))
+def test_nothing_is_interpolated_in_quarter_turns(quarter):
+    c, s = ((1, 0), (0, 1), (-1, 0), (0, -1))[quarter]
+    noise = np.random.default_rng(0).integers(0, 256, (41, 41), dtype=np.uint8)
+    for image in (noise, np.where(noise < 128, 0, 255).astype(np.uint8)):
+        kept = np.rot90(image[1::2, 1::2], quarter)
+        np.testing.assert_array_equal(turned(image, c, s), kept * np.float32(1 / 255))
+
+
+def test_an_image_is_the_same_bits_among_others_and_on_more_threads():
+    random = np.random.default_rng(0)
+    points = random.integers(0, 256, (300, 41, 41), dtype=np.uint8)
+    turn = [random.uniform(-1, 1, 300) for _ in range(4)]
+    together = turn_and_move(points, *turn)
+    assert (together.dtype, together.shape) == (np.float32, (300, 20, 20))
+    assert (together.min(), together.max()) >= (0, 0.9)
+    assert together.max() <= 1
+    for index in (0, 7, 299):
+        alone = turn_and_move(points[[index]], *(each[[index]] for each in turn))
+        np.testing.assert_array_equal(alone[0], together[index])
+    torch.set_num_threads(2)
+    try:
+        np.testing.assert_array_equal(turn_and_move(points, *turn), together)
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_turning_goes_one_way_and_moving_another():
-    image = np.zeros((1, 1, 41, 41), np.uint8)
-    image[0, 0, 9:12, 29:32] = 255  # above and right of the middle
-    spot = np.zeros((1, 1), np.int64)
+    image = np.zeros((41, 41), np.uint8)
+    image[9:12, 29:32] = 255  # above and right of the middle
 
-    def centre(c, s, down, right):
-        out = np.zeros((1, 1, 400), np.float32)
-        values = [np.full((1, 1), float(value)) for value in (c, s, down, right)]
-        turn_and_move(image.reshape(1, 1, -1), spot, spot, *values, out)
-        return [float((out.reshape(20, 20) * axis).sum() / out.sum()) for axis in np.mgrid[:20, :20]]
+    def centre(*turn):
+        out = turned(image, *turn)
+        return [float((out * axis).sum() / out.sum()) for axis in np.mgrid[:20, :20]]
 
     y, x = centre(1, 0, 0, 0)
     assert (y < 9, x > 11) == (True, True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import radians
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from nsm.checks import UserError, choose
 from nsm.data import omniglot, source
 from nsm.data.warp import turn_and_move
-from nsm.tasks.arrays import Doubles, Ints
+from nsm.tasks.arrays import Doubles, Floats, Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.classification import Classification, EpisodeShare, one_hot
 from nsm.tasks.fields import check_count
@@ -20,6 +20,8 @@ from nsm.tasks.randomness import Draws
 PIXELS = omniglot.SMALL_SIDE**2
 PRESENTATIONS = 10
 """Accuracy is reported for the first ten presentations of a class."""
+_AT_ONCE = 128
+"""Drawings turned at once: more would not stay in the processor's cache."""
 _CHARACTERS, _QUARTERS, _PLACES, _NAMES, _DRAWINGS, _ANGLES, _SHIFTS, _EASY, _COUNT = range(9)
 
 
@@ -115,7 +117,7 @@ class Omniglot(Classification):
         batches = Canvas(draws, lengths, np.zeros_like(lengths), input_size, output_size).batches()
         for step, batch in enumerate(batches):
             rows = slice(step * draws.batch_size, (step + 1) * draws.batch_size)
-            turn_and_move(images, *(each[rows] for each in drawings), batch.inputs)
+            _show(images, [each[rows].T.ravel() for each in drawings], batch.inputs.reshape(-1, input_size))
             batch.targets[:, :, : self.classes] = names[rows].swapaxes(0, 1)
             # A label is told a step late, or there would be nothing to learn.
             batch.inputs[1:, :, PIXELS : PIXELS + self.classes] = batch.targets[:-1, :, : self.classes]
@@ -131,7 +133,7 @@ class Omniglot(Classification):
             found[f"accuracy/{presentation + 1}"] = EpisodeShare.of((asked & ~wrong).sum(0), asked.sum(0))
         return found
 
-    def _characters(self) -> tuple[np.ndarray, Ints]:
+    def _characters(self) -> tuple[npt.NDArray[np.uint8], Ints]:
         """All images, and which characters are for this task."""
         data = omniglot.load(source.root())
         usable = data.train if self.purpose == "train" else data.test
@@ -139,7 +141,7 @@ class Omniglot(Classification):
             raise UserError(
                 f"Omniglot.classes is {self.classes}: there are {len(usable)} characters to {self.purpose}."
             )
-        return data.images.reshape(*data.images.shape[:2], -1), usable
+        return data.images, usable
 
     def _easy(self, draws: Draws) -> npt.NDArray[np.bool_]:
         """(N, 1) which episodes are easy."""
@@ -156,6 +158,14 @@ class Omniglot(Classification):
     def _small(self, draws: Draws, purpose: int, most: float, count: int = 1) -> Doubles:
         """(N, count · T) uniform between ± most."""
         return most * (2.0 * draws.uniform(purpose, count * self.length) - 1.0)
+
+
+def _show(images: npt.NDArray[np.uint8], drawings: list[npt.NDArray[Any]], rows: Floats) -> None:
+    """Write drawings, which and how they are turned and moved (n,) each, into the first 400 channels of rows (n, I)."""
+    for first in range(0, len(rows), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        character, drawing, *turn = (each[some] for each in drawings)
+        rows[some, :PIXELS] = turn_and_move(images[character, drawing], *turn).reshape(-1, PIXELS)
 
 
 def _of_place(numbers: np.ndarray, place: Ints) -> np.ndarray:
