@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from nsm import nested
 from nsm.experiments.machines import SYNTHETIC, few_shot, question_answering
-from nsm.fused.engine import Engine
 from nsm.fused.layout import Array
-from nsm.machine import Machine, MachineConfig, Noise
+from nsm.fused.workspace import pool
+from nsm.machine import Machine, MachineConfig
 from nsm.memories import DNC, LRUA, NTM
 from nsm.tasks import Batch, Copy, Task
 from nsm.training.config import RunConfig
@@ -85,24 +84,16 @@ def random_batch(shape: Shape, seed: int = 0) -> Batch:
 def gradient_error(config: MachineConfig, batch: Batch, task: Task) -> float:
     """The kernels' worst error against the reference in float64, as a share of each tensor's largest entry."""
     machine = Machine.from_config(config, generator=torch.Generator().manual_seed(0))
-    engine, exact = Engine(machine), copy.deepcopy(machine).double()
-    exact.backend = "reference"
+    exact = copy.deepcopy(machine).double()
     logits, _ = exact(torch.from_numpy(batch.inputs).double(), lengths=batch.lengths.tolist())
     task.loss(logits, batch._replace(targets=batch.targets.astype(np.float64))).backward()
-    flat = torch.cat([parameter.detach().reshape(-1) for parameter in machine.parameters()]).numpy()
-    initial = machine.initial_state(batch.mask.shape[1])
-    state = nested.apply(lambda tensor: np.ascontiguousarray(tensor.detach().numpy()), initial)
-    run = engine.run(flat, batch.inputs, batch.lengths.tolist(), state, Noise())
-    outputs = run.outputs()
-    _, d_outputs = task.loss_and_gradient(outputs, batch)
-    gradient = np.zeros(engine.size, np.float32)
-    run.backward(d_outputs, None, gradient)
-    worst, start = _relative(outputs, logits.detach().numpy()), 0
-    for name, parameter in exact.named_parameters():
-        found = gradient[start : start + parameter.numel()].reshape(parameter.shape)
-        start += parameter.numel()
-        if not name.startswith("controller.initial") and parameter.grad is not None:
-            worst = max(worst, _relative(found, parameter.grad.numpy()))
+    machine.backend = "fused"
+    outputs, _ = machine(torch.from_numpy(batch.inputs), lengths=batch.lengths.tolist())
+    task.loss(outputs, batch).backward()
+    worst = _relative(outputs.detach().numpy(), logits.detach().numpy())
+    for ours, theirs in zip(machine.parameters(), exact.parameters(), strict=True):
+        if ours.grad is not None and theirs.grad is not None:
+            worst = max(worst, _relative(ours.grad.numpy(), theirs.grad.numpy()))
     return worst
 
 
@@ -115,7 +106,7 @@ def learner(config: MachineConfig, batch_size: int, kind: type[Learner], threads
     machine = Machine.from_config(config, backend="reference", generator=torch.Generator().manual_seed(0))
     built = kind(machine, RunConfig("copy", config, batch_size=batch_size, key_loss=0.0))
     if isinstance(built, FusedLearner):
-        built.engine.threads = threads
+        built.threads = threads
     return built
 
 
@@ -150,7 +141,8 @@ def measure(shape: Shape, threads: int, seconds: float = 2.0) -> dict[str, Any]:
     slow = learner(shape.machine, shape.batch, ReferenceLearner, threads)
     fast = learner(shape.machine, shape.batch, FusedLearner, threads)
     assert isinstance(fast, FusedLearner)
-    x, state, ends = torch.from_numpy(batch.inputs), fast._initial_state(shape.batch, None), batch.lengths.tolist()
+    x = torch.from_numpy(batch.inputs)
+    fast.machine.backend = "fused"
     # Torch's threads spin while they wait, on the cores the kernels' threads need: it has them only for its own part.
     torch.set_num_threads(threads)
     gemm = gemm_gflops()
@@ -160,7 +152,7 @@ def measure(shape: Shape, threads: int, seconds: float = 2.0) -> dict[str, Any]:
         )
     torch.set_num_threads(1)
     # One after the other: in training no other pass comes between two steps, and takes the caches for itself.
-    (fast_forward,) = fastest([lambda: fast.engine.run(fast._weights, batch.inputs, ends, state, Noise())], seconds)
+    (fast_forward,) = fastest([torch.no_grad()(lambda: fast.machine(x))], seconds)
     (fused,) = fastest([lambda: fast.step(task, batch, 0)], seconds)
     work = operations(shape.machine) * shape.steps * shape.batch
     gflops = work / fused / 1e9
@@ -178,7 +170,7 @@ def measure(shape: Shape, threads: int, seconds: float = 2.0) -> dict[str, Any]:
         "gemm_gflops": gemm,
         "share": gflops / gemm,
         "worst_gradient_error": error,
-        "peak_mib": sum(held.thing.bytes for held in fast.engine.buffers.free) / 2**20,
+        "peak_mib": pool.bytes / 2**20,
     }
 
 

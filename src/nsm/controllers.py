@@ -117,6 +117,11 @@ class StateNetwork(nn.Module, ABC):
         assert self.weight_hh is not None
         return F.linear(hidden, self.weight_hh, self.bias_hh)
 
+    @property
+    def norms(self) -> tuple[nn.Module, ...]:
+        """Its layer norms: of the gates in their order, then of the cell."""
+        return ()
+
     @abstractmethod
     def forward(self, x: Tensor, state: Any, noise: Tensor | None = None) -> tuple[Tensor, Any]:
         """One step. `noise` (B, size) is added to an LSTM's cell."""
@@ -135,6 +140,10 @@ class LSTM(StateNetwork):
         if config.layer_norm:
             self.gate_norms = nn.ModuleList(nn.LayerNorm(self.size) for _ in range(self.gates))
             self.cell_norm = nn.LayerNorm(self.size)
+
+    @property
+    def norms(self) -> tuple[nn.Module, ...]:
+        return () if self.gate_norms is None or self.cell_norm is None else (*self.gate_norms, self.cell_norm)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         super().reset_parameters(generator)

@@ -15,7 +15,6 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
@@ -24,12 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from nsm import pretrained
 from nsm.checks import UserError, at_least, choose, positive
 from nsm.controllers import Controller
+from nsm.description import Description, operator
 from nsm.memories import MEMORIES, NTM, Memory, MemoryConfig
-from nsm.nested import check_like, scale, select, stack
+from nsm.nested import apply, check_like, scale, select, stack
+from nsm.operands import NotCovered, operands
 from nsm.programs import Programs, StoredProgramLinear, gumbel_noise, seed_from
 
 logger = logging.getLogger("nsm")
@@ -125,6 +127,18 @@ class MachineState(NamedTuple):
     read: Tensor
     """r_{t−1} (B, R·M)"""
 
+    def detach(self) -> MachineState:
+        """The same numbers, cut from the graph that made them: what truncated backpropagation hands on."""
+        return cast(MachineState, apply(Tensor.detach, self))
+
+    def clone(self) -> MachineState:
+        """A copy, which gradients flow through."""
+        return cast(MachineState, apply(Tensor.clone, self))
+
+    def to(self, *arguments: Any, **options: Any) -> MachineState:
+        """Every tensor moved or converted as `torch.Tensor.to` does."""
+        return cast(MachineState, apply(lambda leaf: leaf.to(*arguments, **options), self))
+
 
 class Noise(NamedTuple):
     """Random numbers of a forward pass, drawn outside and handed in, so that the pass itself is a pure function.
@@ -160,23 +174,19 @@ class Trace(NamedTuple):
     """M_t (T, B, N, M) if asked for with trace="memory" """
 
 
-def _own_precision(x: Tensor) -> AbstractContextManager[None]:
-    """No autocast inside a machine: its state goes from step to step in the precision of its weights."""
+def _autocast(x: Tensor) -> torch.dtype | None:
+    """The precision that autocast wants on the device of x, if it is on."""
     kind = x.device.type
-    casting = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, enabled=False) if casting else nullcontext()
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)
 
 
-class Parts(NamedTuple):
-    """What a machine is made of; kernels know it only as it was made."""
-
-    modules: dict[str, type]
-    parameters: dict[str, tuple[int, ...]]
-
-    @classmethod
-    def of(cls, machine: nn.Module) -> Parts:
-        modules = {name: type(module) for name, module in machine.named_modules() if name}
-        return cls(modules, {name: tuple(parameter.shape) for name, parameter in machine.named_parameters()})
+def _repacked(x: PackedSequence, out: Tensor, lengths: Tensor) -> PackedSequence:
+    """out (T, B, O) packed in the order of x."""
+    if x.sorted_indices is not None:
+        out, lengths = out[:, x.sorted_indices], lengths[x.sorted_indices.cpu()]
+    return x._replace(data=pack_padded_sequence(out, lengths).data)
 
 
 class Machine(nn.Module, ABC):
@@ -236,7 +246,9 @@ class Machine(nn.Module, ABC):
             self._start_content()
         # Gumbel noise comes from a generator of the machine's own, so that it neither uses nor moves any global state.
         self._generator = torch.Generator().manual_seed(seed_from(self.output.weight))
-        self.made_of = Parts.of(self)
+        self._operator, self._description = operator(config.memory), ""
+        if self._operator is not None and config.memory is not None:
+            self._description = str(Description(controller, config.memory, config.programs, config.interface.norm))
 
     def _start_content(self) -> None:
         """Give keys and strengths of content addressing the start that the configuration wants."""
@@ -286,17 +298,17 @@ class Machine(nn.Module, ABC):
         return y, MachineState(controller, memory, read), trace
 
     def step(self, x: Tensor, state: MachineState, noise: Noise | None = None) -> tuple[Tensor, MachineState]:
-        """One time step. x (B, I) → y (B, O) and the next state. A loop of steps equals one `forward`."""
-        self._check_input(x, ("B", "I"))
-        self._check_state(state, x.shape[0])
-        noise = self._noise((x.shape[0],), x, noise)
-        with _own_precision(x):
-            y, state, _ = self._step(x, state, noise)
-        return y, state
+        """One time step: x (B, I), or (I,) → y and the next state. A loop of steps equals one `forward`."""
+        self._check_input(x, ("B", "I"), ("I",))
+        noise = apply(lambda drawn: drawn.unsqueeze(0), self._noise(x.shape[:-1], noise))
+        self._check_state(state, x.shape[0] if x.dim() == 2 else None)
+        run = self._run if x.dim() == 2 else self._unbatched
+        out, state, _ = run(x.unsqueeze(0), state, noise)
+        return out.squeeze(0), state
 
     def forward(
         self,
-        x: Tensor,
+        x: Tensor | PackedSequence,
         state: MachineState | None = None,
         lengths: Tensor | Sequence[int] | None = None,
         trace: bool | str = False,
@@ -304,35 +316,84 @@ class Machine(nn.Module, ABC):
     ) -> Any:
         """Run over whole sequences: `out, state`, or `out, state, trace` if a trace is asked for.
 
-        x (T, B, I) → out (T, B, O); with `batch_first` (B, T, I) → (B, T, O). `lengths` (B,) are the sequences' own
-        lengths: after its end a sequence puts out zeros and its state stays as it was at its last step. `trace=True`
-        adds a `Trace`, `trace="memory"` one with the whole tape at every step.
+        x (T, B, I) → out (T, B, O); with `batch_first` (B, T, I) → (B, T, O). A single sequence may be unbatched, as in
+        `nn.LSTM`: x (T, I) → out (T, O), and its state without the batch dimension. `lengths` (B,) are the sequences'
+        own lengths: after its end a sequence puts out zeros and its state stays as it was at its last step. A
+        `PackedSequence` brings its lengths along, and gets a packed output. `trace=True` adds a `Trace`,
+        `trace="memory"` one with the whole tape at every step. Under autocast the machine computes in the precision of
+        its weights, and puts out that of autocast.
         """
         if trace not in (True, False, "memory"):
             raise UserError(f"trace must be True, False or 'memory', was {trace!r}")
-        self._check_input(x, ("B", "T", "I") if self.config.batch_first else ("T", "B", "I"))
-        if self.config.batch_first:
+        if isinstance(x, PackedSequence):
+            if lengths is not None:
+                raise UserError("lengths are those of the PackedSequence x; leave them out")
+            padded, lengths = pad_packed_sequence(x)
+            self._check_input(padded, ("T", "B", "I"))
+            if state is not None:
+                self._check_state(state, padded.shape[1])
+            noise = self._noise(padded.shape[:2], noise)
+            out, state, happened = self._run(padded, state, noise, lengths, trace)
+            packed = _repacked(x, out, lengths)
+            return (packed, state, happened) if trace else (packed, state)
+        first = self.config.batch_first
+        self._check_input(x, ("B", "T", "I") if first else ("T", "B", "I"), ("T", "I"))
+        alone = x.dim() == 2
+        if alone and lengths is not None:
+            raise UserError("lengths are for batches; an unbatched x (T, I) is as long as it is")
+        if first and not alone:
             x = x.transpose(0, 1)
-        steps, batch, _ = x.shape
-        ends = self._check_lengths(lengths, steps, batch)
-        if state is None:
-            state = self.initial_state(batch)
+        if state is not None:
+            self._check_state(state, None if alone else x.shape[1])
+        noise = self._noise(x.shape[:-1], noise)
+        if alone:
+            out, state, happened = self._unbatched(x, state, noise, trace)
         else:
-            self._check_state(state, batch)
-        noise = self._noise((steps, batch), x, noise)
-        run = self._fused if self._use_kernels(x, noise) else self._reference
-        with _own_precision(x):
-            out, state, happened = run(x, state, ends, trace, noise)
-        out = out.transpose(0, 1) if self.config.batch_first else out
+            out, state, happened = self._run(x, state, noise, self._check_lengths(lengths, *x.shape[:2]), trace)
+            out = out.transpose(0, 1) if first else out
         return (out, state, happened) if trace else (out, state)
 
+    def _unbatched(
+        self, x: Tensor, state: MachineState | None, noise: Noise, trace: bool | str = False
+    ) -> tuple[Tensor, MachineState, Trace | None]:
+        """A batch of one. x (T, I) → out (T, O)."""
+        if state is not None:
+            state = apply(lambda leaf: leaf.unsqueeze(0), state)
+        noise = apply(lambda drawn: drawn.unsqueeze(1), noise)
+        out, state, happened = self._run(x.unsqueeze(1), state, noise, None, trace)
+        state = apply(lambda leaf: leaf.squeeze(0), state)
+        return out.squeeze(1), state, apply(lambda leaf: leaf.squeeze(1), happened)
+
+    def _run(
+        self,
+        x: Tensor,
+        state: MachineState | None,
+        noise: Noise,
+        lengths: Tensor | None = None,
+        trace: bool | str = False,
+    ) -> tuple[Tensor, MachineState, Trace | None]:
+        """On whichever back end is to run it. x (T, B, I) → out (T, B, O)."""
+        state = self.initial_state(x.shape[1]) if state is None else state
+        weights = self._kernel_operands(noise)
+        wanted = _autocast(x)
+        if wanted is None:
+            return self._on(weights, x, state, lengths, trace, noise)
+        # A state goes from step to step in the precision of the weights: x is cast at the door, and out is cast back.
+        with torch.autocast(x.device.type, enabled=False):
+            out, state, happened = self._on(weights, x.to(self.output.weight.dtype), state, lengths, trace, noise)
+        return out.to(wanted), state, happened
+
+    def _on(self, weights: list[Tensor] | None, *rest: Any) -> tuple[Tensor, MachineState, Trace | None]:
+        return self._reference(*rest) if weights is None else self._fused(weights, *rest)
+
     def _reference(
-        self, x: Tensor, state: MachineState, ends: list[int], trace: bool | str, noise: Noise
+        self, x: Tensor, state: MachineState, lengths: Tensor | None, trace: bool | str, noise: Noise
     ) -> tuple[Tensor, MachineState, Trace | None]:
         """Step by step, with autograd: any device, any float, any option. The specification."""
         outputs, traces = [], []
+        ends, shortest = (None, x.shape[0]) if lengths is None else (lengths.to(x.device), int(lengths.min()))
         for t in range(x.shape[0]):
-            running = torch.tensor([t < end for end in ends], device=x.device) if t >= min(ends) else None
+            running = t < ends if ends is not None and t >= shortest else None
             # Zero after the end: what is there, even NaN, would reach the gradient as zero times itself.
             inputs, drawn = (x[t], noise.at(t)) if running is None else scale((x[t], noise.at(t)), running)
             y, after, happened = self._step(inputs, state, drawn)
@@ -347,29 +408,79 @@ class Machine(nn.Module, ABC):
         return torch.stack(outputs), state, stack(traces) if trace else None
 
     def _fused(
-        self, x: Tensor, state: MachineState, ends: list[int], trace: bool | str, noise: Noise
+        self,
+        weights: list[Tensor],
+        x: Tensor,
+        state: MachineState,
+        lengths: Tensor | None,
+        trace: bool | str,
+        noise: Noise,
     ) -> tuple[Tensor, MachineState, Trace | None]:
-        """All steps in one call: CPU, float32, the same numbers up to rounding. A trace carries no gradient."""
-        from nsm.fused import function
+        """All steps in one operator: CPU, float32, the same numbers up to rounding. A trace carries no gradient."""
+        # Not at the top: Numba takes half as long to import as torch, and the reference has no use for it.
+        from nsm.fused import operators
 
-        return function.forward(self, x, state, ends, trace, noise)
+        level = {False: 0, True: operators.WITH_ADDRESSES, "memory": operators.WITH_TAPES}[trace]
+        leaves = [*state.controller, *state.memory, state.read]
+        inputs = x, leaves, weights, *noise, lengths, self._description, level
+        out, final, happened, _ = operators.run(cast(str, self._operator), *inputs)
+        split = len(state.controller)
+        after = MachineState(type(state.controller)(*final[:split]), type(state.memory)(*final[split:-1]), final[-1])
+        if not trace:
+            return out, after, None
+        controller, reads, read, write, *rest = happened
+        programs = rest.pop(0) if self.config.programs is not None else None
+        tape = rest.pop() if trace == "memory" else None
+        return out, after, Trace(controller, tuple(rest), programs, read, write, reads, tape)
 
-    def _use_kernels(self, x: Tensor, noise: Noise) -> bool:
+    def operands(self) -> list[Tensor]:
+        """The weights as `torch.ops.nsm` takes them, those that parametrisations and hooks make among them."""
+        return operands(self.controller, self.interfaces, self.norms, self.memory, self.output)
+
+    def uncovered(self) -> str | None:
+        """Why the fused back end can't run this machine, or None if it can."""
+        try:
+            self._covered(Noise())
+        except NotCovered as reason:
+            return str(reason)
+        return None
+
+    def _covered(self, noise: Noise) -> list[Tensor]:
+        """The weights for the fused back end, or NotCovered if it can't run this machine with this noise."""
+        weight = self.output.weight
+        if weight.device.type != "cpu" or weight.dtype != torch.float32:
+            raise NotCovered(f"{weight.dtype} on {weight.device.type}", plain=True)
+        if self._operator is None:
+            raise NotCovered(f"a {type(self.config.memory or self.memory).__name__}")
+        if type(self)._step is not Machine._step or type(self)._interface not in (MANN._interface, NUTM._interface):
+            raise NotCovered(f"the steps of a {type(self).__name__}")
+        if any(drawn is not None and drawn.requires_grad for drawn in noise):
+            raise NotCovered("noise with a gradient")
+        return self.operands()
+
+    def _kernel_operands(self, noise: Noise) -> list[Tensor] | None:
+        """The weights for the fused back end, or None if the reference is to run."""
         if self.backend == "reference":
-            return False
-        from nsm.fused import function
+            return None
+        try:
+            return self._covered(noise)
+        except NotCovered as reason:
+            if self.backend == "fused":
+                raise UserError(f"backend 'fused' doesn't cover {reason}; backend 'reference' does") from None
+            if not reason.plain and str(reason) not in _told:
+                _told.add(str(reason))
+                logger.warning("nsm: the fused back end doesn't cover %s; using the reference, which is slower", reason)
+            return None
 
-        reason = function.unsupported(self, x, noise)
-        if reason is not None and self.backend == "fused":
-            raise UserError(f"backend 'fused' doesn't cover {reason}; backend 'reference' does")
-        if reason is not None and reason not in _told:
-            _told.add(reason)
-            logger.warning("nsm: the fused back end doesn't cover %s; using the reference, which is slower", reason)
-        return reason is None
+    def initial_state(self, batch: int | None = None, slots: int | None = None) -> MachineState:
+        """The state before the first step; without a `batch`, that of an unbatched sequence.
 
-    def initial_state(self, batch: int, slots: int | None = None) -> MachineState:
-        """The state before the first step. No weight depends on N: a tape of any number of `slots` will do."""
-        at_least("batch", batch, 1)
+        No weight depends on N: a tape of any number of `slots` will do.
+        """
+        if batch is None:
+            return cast(MachineState, apply(lambda leaf: leaf.squeeze(0), self.initial_state(1, slots)))
+        if not isinstance(batch, torch.SymInt):  # as in a graph for batches of any size
+            at_least("batch", batch, 1)
         return MachineState(
             self.controller.initial_state(batch),
             self.memory.initial_state(batch, slots),
@@ -402,7 +513,7 @@ class Machine(nn.Module, ABC):
         """Restart the machine's own generator of Gumbel noise."""
         self._generator.manual_seed(seed)
 
-    def _noise(self, shape: tuple[int, ...], x: Tensor, noise: Noise | None) -> Noise:
+    def _noise(self, shape: tuple[int, ...], noise: Noise | None) -> Noise:
         if noise is None:
             draw = self.training and self._noisy
             return self.draw_noise(*shape, generator=self._generator) if draw else Noise()
@@ -430,18 +541,22 @@ class Machine(nn.Module, ABC):
         """How many numbers are trained."""
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def _check_input(self, x: Tensor, axes: tuple[str, ...]) -> None:
-        shape = f"({', '.join(axes)})".replace("I", str(self.config.input_size))
+    def _check_input(self, x: Tensor, *shapes: tuple[str, ...]) -> None:
+        wanted = " or ".join(f"({', '.join(axes)}{',' * (len(axes) == 1)})" for axes in shapes)
+        wanted = wanted.replace("I", str(self.config.input_size))
         if not isinstance(x, Tensor):
-            raise UserError(f"x must be a tensor of shape {shape}, was {type(x).__name__}")
-        if x.dim() != len(axes) or x.shape[-1] != self.config.input_size or 0 in x.shape:
-            raise UserError(f"x must have shape {shape}, none of it 0, was {tuple(x.shape)}")
-        if x.dtype != self.output.weight.dtype:
+            raise UserError(f"x must be a tensor of shape {wanted}, was {type(x).__name__}")
+        if x.dim() not in map(len, shapes) or x.shape[-1] != self.config.input_size or 0 in x.shape:
+            raise UserError(f"x must have shape {wanted}, none of it 0, was {tuple(x.shape)}")
+        if x.dtype != self.output.weight.dtype and (_autocast(x) is None or not x.is_floating_point()):
             raise UserError(f"x must be {self.output.weight.dtype} like the weights, was {x.dtype}")
 
-    def _check_lengths(self, lengths: Tensor | Sequence[int] | None, steps: int, batch: int) -> list[int]:
+    def _check_lengths(self, lengths: Tensor | Sequence[int] | None, steps: int, batch: int) -> Tensor | None:
+        """(B,) on the CPU, or None."""
         if lengths is None:
-            return [steps] * batch
+            return None
+        if torch.compiler.is_compiling() and isinstance(lengths, Tensor):
+            return lengths.to("cpu", torch.int64)  # what they are is only known when they come: the operator looks then
         try:
             ends = lengths.tolist() if hasattr(lengths, "tolist") else list(lengths)
             ends = [end.item() if isinstance(end, np.generic) else end for end in ends]
@@ -452,13 +567,13 @@ class Machine(nn.Module, ABC):
         for end in ends:
             if isinstance(end, bool) or not isinstance(end, int) or not 1 <= end <= steps:
                 raise UserError(f"lengths must be integers from 1 to T = {steps}, one was {end!r}")
-        return ends
+        return torch.tensor(ends, device="cpu")
 
-    def _check_state(self, state: MachineState, batch: int) -> None:
+    def _check_state(self, state: MachineState, batch: int | None) -> None:
         if not isinstance(state, MachineState):
             raise UserError(f"state must be a MachineState, as initial_state() makes it, was {type(state).__name__}")
         tape = getattr(state.memory, "memory", None)
-        slots = tape.shape[1] if isinstance(tape, Tensor) and tape.dim() == 3 else None
+        slots = tape.shape[-2] if isinstance(tape, Tensor) and tape.dim() == (2 if batch is None else 3) else None
         check_like("state", state, self.initial_state(batch, slots))
 
     def save_pretrained(self, directory: str | Path) -> None:
@@ -468,7 +583,10 @@ class Machine(nn.Module, ABC):
 
     @classmethod
     def from_pretrained(cls, directory: str | Path, memory: Memory | None = None, backend: str = "auto") -> Self:
-        """Read a machine that `save_pretrained` wrote; a memory module of your own is handed in again."""
+        """Read a machine that `save_pretrained` wrote; a memory module of your own is handed in again.
+
+        `nsm.load` reads runs and checkpoints, too.
+        """
         kind, config, tensors = pretrained.load(Path(directory), MachineConfig)
         known = {machine.__name__: machine for machine in (MANN, NUTM)}
         if kind not in known or not (issubclass(known[kind], cls) or issubclass(cls, known[kind])):
@@ -476,17 +594,30 @@ class Machine(nn.Module, ABC):
         if (kind == "NUTM") != (config.programs is not None):
             raise UserError(f"{directory} is damaged: a {kind} with programs {config.programs}")
         if (config.memory is None) != (memory is not None):
-            wanted = "needs its own memory module, memory=…" if memory is None else "has a memory of its own already"
+            missing = f"needs its own memory module, memory=… of {cls.__name__}.from_pretrained"
+            wanted = missing if memory is None else "has a memory of its own already"
             raise UserError(f"the machine in {directory} {wanted}")
+        return cast(Self, cls.from_tensors(Path(directory), config, tensors, memory, backend))
+
+    @classmethod
+    def from_tensors(
+        cls,
+        directory: Path,
+        config: MachineConfig,
+        tensors: dict[str, Tensor],
+        memory: Memory | None = None,
+        backend: str = "auto",
+    ) -> Machine:
+        """The machine of a configuration, with the tensors found in a directory, checked before they are used."""
         try:
             # Nothing is drawn or allocated for what the file replaces, whatever sizes a damaged one asks for.
             with torch.device("meta"):
                 machine = cls.from_config(config, memory, backend)
         except (ValueError, RuntimeError, TypeError) as error:
             raise UserError(f"{directory} can't be loaded: {error}") from None
-        pretrained.check(Path(directory), tensors, machine.state_dict())
+        pretrained.check(directory, tensors, machine.state_dict())
         machine.load_state_dict(tensors, assign=True)
-        return cast(Self, machine)
+        return machine
 
     @classmethod
     def from_config(
@@ -595,10 +726,9 @@ class NUTM(Machine):
         return StoredProgramLinear(n, size, self.config.programs, bound=bound, generator=generator)
 
     def _weights(self, n: int) -> tuple[Tensor, Tensor]:
-        values = cast(StoredProgramLinear, self.interfaces[n]).memory.values
-        return values[:, :-1], values[:, -1]
+        memory = cast(StoredProgramLinear, self.interfaces[n]).memory
+        return memory.weight, cast(Tensor, memory.bias)
 
     def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
         network = cast(StoredProgramLinear, self.interfaces[n])
-        weights = network.attend(c, noise)
-        return network.memory.execute(c, weights), weights
+        return cast(tuple[Tensor, Tensor], network.memory(c, *network.ask(c), noise))

@@ -104,10 +104,11 @@ def load(directory: Path, cls: type[C]) -> tuple[str, C, dict[str, Tensor]]:
     """The machine's kind, configuration and tensors, all read and checked before anything is built from them."""
     for name in (CONFIG, TENSORS):
         if not (directory / name).is_file():
-            raise UserError(f"{directory} is not a saved machine: it has no {name}")
+            hint = "; nsm.load reads runs and checkpoints, too" if directory.is_dir() else ""
+            raise UserError(f"{directory} is not a saved machine: it has no {name}{hint}")
     try:
         document = json.loads((directory / CONFIG).read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{directory / CONFIG} is damaged: not JSON") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise UserError(f"{directory / CONFIG} does not describe an nsm machine")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NoReturn, cast
 
 import torch
 import torch.nn.functional as F
@@ -90,7 +91,8 @@ def gumbel_weights(logits: Tensor, noise: Tensor | None, temperature: float) -> 
     if noise is not None:
         logits = logits + noise
     soft = torch.softmax(logits / temperature, dim=-1)
-    hard = F.one_hot(logits.argmax(dim=-1), logits.shape[-1]).to(soft.dtype)
+    # Not F.one_hot: it looks at the numbers, which vmap can't have.
+    hard = (logits.argmax(dim=-1, keepdim=True) == torch.arange(logits.shape[-1], device=logits.device)).to(soft.dtype)
     return hard + (soft - soft.detach())
 
 
@@ -125,6 +127,26 @@ def gumbel_noise(*shape: int, generator: torch.Generator, like: Tensor) -> Tenso
     return -exponential.clamp_min(torch.finfo(like.dtype).tiny).log().to(like.device)
 
 
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+def autocasts(x: Tensor) -> bool:
+    """Whether autocast is on where x is, and decides its precision: that of float64 it leaves alone."""
+    kind = x.device.type
+    casting = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return casting and x.is_floating_point() and x.dtype != torch.float64
+
+
+def for_product(x: Tensor) -> Tensor:
+    """x as a matrix product takes it: under autocast in its precision, else as it is."""
+    return x.to(torch.get_autocast_dtype(x.device.type)) if autocasts(x) else x
+
+
+def for_softmax(x: Tensor) -> Tensor:
+    """x as a softmax takes it: under autocast in float32, else as it is."""
+    return x.float() if autocasts(x) else x
+
+
 # --- the losses on the keys -------------------------------------------------------------------------------------------
 
 
@@ -154,47 +176,74 @@ def annealing(step: int, initial: float = 0.1, decay: float = 0.9) -> float:
 
 
 class ProgramMemory(nn.Module):
-    """M_p: P programs of `in_features` + 1 rows (the last one is the bias) and `out_features` columns, under P keys.
+    """M_p: P programs under P keys. A program v_i is a weight matrix, and with `bias` a bias as its last row.
 
-    keys (P, K), values (P, in_features + 1, out_features). Attention without keys (direct, uniform) stores none.
+    key (P, K), weight (P, in_features, out_features), bias (P, out_features). Attention without keys (direct, uniform)
+    stores none. No parameter is called `keys` or `values`: a parametrisation keeps its tensors in a `ModuleDict`, which
+    has methods of these names. Under autocast programs are chosen in float32 and executed in its precision.
     """
 
-    keys: nn.Parameter | None
+    key: nn.Parameter | None
+    bias: nn.Parameter | None
 
-    def __init__(self, in_features: int, out_features: int, config: Programs) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        config: Programs,
+        *,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
         self.in_features = at_least("in_features", in_features, 1)
         self.out_features = at_least("out_features", out_features, 1)
         self.attention = ATTENTION[config.attention]
-        self.register_parameter(
-            "keys", nn.Parameter(torch.empty(config.count, config.keys)) if self.attention.has_keys else None
-        )
-        self.values = nn.Parameter(torch.empty(config.count, in_features + 1, out_features))
 
-    def reset_parameters(self, bound: float, generator: torch.Generator | None = None) -> None:
-        """Draw keys and programs from U(±bound)."""
-        if self.keys is not None:
-            nn.init.uniform_(self.keys, -bound, bound, generator=generator)
-        nn.init.uniform_(self.values, -bound, bound, generator=generator)
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(config.count, *shape, device=device, dtype=dtype))
+
+        self.register_parameter("key", parameter(config.keys) if self.attention.has_keys else None)
+        self.weight = parameter(in_features, out_features)
+        self.register_parameter("bias", parameter(out_features) if bias else None)
+
+    def reset_parameters(self, bound: float | None = None, generator: torch.Generator | None = None) -> None:
+        """Draw keys and programs from U(±bound), by default the bound of `nn.Linear`, 1/√in_features."""
+        bound = 1 / math.sqrt(self.in_features) if bound is None else bound
+        if self.key is not None:
+            nn.init.uniform_(self.key, -bound, bound, generator=generator)
+        # In one draw, program by program, bias last.
+        rows = self.in_features + (self.bias is not None)
+        drawn = self.weight.new_empty(self.config.count, rows, self.out_features)
+        nn.init.uniform_(drawn, -bound, bound, generator=generator)
+        with torch.no_grad():
+            self.weight.copy_(drawn[:, : self.in_features])
+            if self.bias is not None:
+                self.bias.copy_(drawn[:, -1])
 
     def attend(self, query: Tensor, strength: Tensor, noise: Tensor | None = None) -> Tensor:
         """Eqs. 3–4: how much of each program to take. query (…, K), strength (…, 1) → (…, P)."""
+        query = for_softmax(query)
         if self.attention.logits is None:
-            return self.uniform(query.shape[:-1], query)
-        keys = self.values.new_empty(0) if self.keys is None else self.keys
+            return query.new_full((*query.shape[:-1], self.config.count), 1 / self.config.count)
+        strength, noise = for_softmax(strength), None if noise is None else for_softmax(noise)
+        key = self.key  # once: a parametrisation computes it each time
+        keys = query.new_empty(0) if key is None else for_softmax(key)
         if self.config.bounded_keys:
             query, keys = torch.tanh(query), torch.tanh(keys)
         logits = self.attention.logits(query, self.config.strength_scale * strength, keys)
         return self.attention.weights(logits, noise, self.config.temperature)
 
-    def uniform(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """1/P for every program, (*shape, P)."""
-        return like.new_full((*shape, self.config.count), 1 / self.config.count)
-
     def working_program(self, weights: Tensor) -> Tensor:
-        """Eq. 5: p = Σ_i w(i) v_i as a matrix. weights (…, P) → (…, in_features + 1, out_features)."""
-        program: Tensor = torch.tensordot(weights, self.values, dims=1)
+        """Eq. 5: p = Σ_i w(i) v_i as a matrix. weights (…, P) → (…, in_features + 1, out_features).
+
+        Without a bias a program has in_features rows.
+        """
+        bias = self.bias
+        stored = self.weight if bias is None else torch.cat([self.weight, bias.unsqueeze(1)], dim=1)
+        program: Tensor = torch.tensordot(for_product(weights), for_product(stored), dims=1)
         return program
 
     def execute(self, c: Tensor, weights: Tensor) -> Tensor:
@@ -202,25 +251,58 @@ class ProgramMemory(nn.Module):
 
         Mixing after the product costs one matrix product for the whole batch instead of a matrix per sample.
         """
-        matrix, bias = self.values[:, :-1], self.values[:, -1]
-        each: Tensor = torch.tensordot(c, matrix, dims=([-1], [1])) + bias
-        return (weights.unsqueeze(-1) * each).sum(dim=-2)
+        bias = self.bias
+        each: Tensor = torch.tensordot(for_product(c), for_product(self.weight), dims=([-1], [1]))
+        if bias is not None:
+            each = each + for_product(bias)
+        shares = for_product(weights).unsqueeze(-1) * each
+        # Told to stay in its precision: autocast makes sums float32 on some devices.
+        return shares.sum(dim=-2, dtype=shares.dtype)
+
+    def forward(self, c: Tensor, query: Tensor, strength: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Attend, then execute: (…, out_features), and the weights (…, P) of the programs that made it."""
+        weights = self.attend(query, strength, noise)
+        return self.execute(c, weights), weights
 
     def loss(self) -> Tensor:
         """l_p of the keys, 0 where the attention has none."""
-        if self.keys is None:
-            return self.values.new_zeros(())
-        keys = torch.tanh(self.keys) if self.config.bounded_keys else self.keys
-        return key_similarity_loss(keys, self.config.loss)
+        key = self.key
+        if key is None:
+            return self.weight.new_zeros(())
+        return key_similarity_loss(torch.tanh(key) if self.config.bounded_keys else key, self.config.loss)
 
     def extra_repr(self) -> str:
-        return f"{self.in_features} → {self.out_features}, {self.config}"
+        bias = ", bias=False" if self.bias is None else ""
+        return f"{self.in_features} → {self.out_features}, {self.config}{bias}"
+
+
+class MadeAnew:
+    """Stands where `nn.Linear` has a weight and a bias: a stored-program layer makes them anew for every input.
+
+    In evaluation `nn.TransformerEncoderLayer` takes the weights of its layers and computes by itself, unless one of
+    them has a `__torch_function__`: then it calls the layers. Whoever computes with this one nevertheless is told.
+    """
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise UserError(f"{getattr(function, '__name__', function)} is not possible: {NO_WEIGHT}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{name} is not there: {NO_WEIGHT}")
+
+
+NO_WEIGHT = (
+    "a StoredProgramLinear has no weight and bias of its own, it makes them for every input from memory.weight and "
+    "memory.bias"
+)
+MADE_ANEW = MadeAnew()
 
 
 class StoredProgramLinear(nn.Module):
     """A linear layer whose weight and bias are read from a program memory anew for every input.
 
     A drop-in for `nn.Linear(in_features, out_features)`: `layer(c)` with c (…, in_features) → (…, out_features).
+    `bias`, `device` and `dtype` are those of `nn.Linear`; biases of the query network are `Programs.query_bias`.
     The query network P_I maps the input to a key and a strength, ξ^p = [k^p, β^p].
     """
 
@@ -230,22 +312,25 @@ class StoredProgramLinear(nn.Module):
         out_features: int,
         programs: int | Programs = 2,
         *,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
         bound: float | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         config = programs if isinstance(programs, Programs) else Programs(programs)
-        self.memory = ProgramMemory(in_features, out_features, config)
+        self.memory = ProgramMemory(in_features, out_features, config, bias=bias, device=device, dtype=dtype)
         self.query: nn.Linear | None = None
         self.strength: nn.Linear | None = None
         if self.memory.attention.logits is not None:
             # skip_init: nn.Linear itself would draw from the global generator what reset_parameters draws anew.
-            bias, device = config.query_bias, torch.get_default_device()
-            self.query = skip_init(nn.Linear, in_features, config.keys, bias=bias, device=device)
-            self.strength = skip_init(nn.Linear, in_features, 1, bias=bias, device=device)
+            options = {"device": self.memory.weight.device, "dtype": dtype, "bias": config.query_bias}
+            self.query = skip_init(nn.Linear, in_features, config.keys, **options)
+            self.strength = skip_init(nn.Linear, in_features, 1, **options)
         # Gumbel noise comes from a generator of the layer's own, so that it neither uses nor moves any global state.
         self.reset_parameters(bound, generator)
-        self._generator = torch.Generator().manual_seed(seed_from(self.memory.values))
+        self._generator = torch.Generator().manual_seed(seed_from(self.memory.weight))
 
     @property
     def in_features(self) -> int:
@@ -255,9 +340,19 @@ class StoredProgramLinear(nn.Module):
     def out_features(self) -> int:
         return self.memory.out_features
 
+    @property
+    def weight(self) -> Any:
+        """No tensor, see `MadeAnew`: the weights of the programs are `memory.weight`."""
+        return MADE_ANEW
+
+    @property
+    def bias(self) -> Any:
+        """None without a bias, else no tensor, see `MadeAnew`: the biases of the programs are `memory.bias`."""
+        return None if self.memory.bias is None else MADE_ANEW
+
     def reset_parameters(self, bound: float | None = None, generator: torch.Generator | None = None) -> None:
         """Draw all weights; programs and keys from U(±bound), by default the bound of `nn.Linear`, 1/√in_features."""
-        self.memory.reset_parameters(1 / math.sqrt(self.in_features) if bound is None else bound, generator)
+        self.memory.reset_parameters(bound, generator)
         for network in (self.query, self.strength):
             if network is not None:
                 nn.init.xavier_uniform_(network.weight, gain=1.4, generator=generator)
@@ -268,19 +363,33 @@ class StoredProgramLinear(nn.Module):
         """Restart the layer's own generator of Gumbel noise."""
         self._generator.manual_seed(seed)
 
+    def ask(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        """ξ^p = [k^p, β^p], c (…, in_features) → query (…, K), strength (…, 1). Uniform attention has no question."""
+        if self.query is None or self.strength is None:
+            return c[..., :0], c[..., :0]
+        return self.query(c), F.softplus(for_softmax(self.strength(c)))
+
     def attend(self, c: Tensor, noise: Tensor | None = None) -> Tensor:
         """The program weights w^p for an input. c (…, in_features), noise (…, P) for Gumbel attention → (…, P)."""
-        if self.query is None or self.strength is None:
-            return self.memory.uniform(c.shape[:-1], c)
-        return self.memory.attend(self.query(c), F.softplus(self.strength(c)), noise)
+        self._check(c)
+        return self.memory.attend(*self.ask(c), noise)
 
     def forward(self, c: Tensor, noise: Tensor | None = None) -> Tensor:
         """c (…, in_features) → (…, out_features). While training, Gumbel noise is drawn unless it is handed in."""
+        self._check(c)
+        if noise is None and self.training and self.memory.attention.noisy:
+            shape = (*c.shape[:-1], self.memory.config.count)
+            noise = gumbel_noise(*shape, generator=self._generator, like=for_softmax(c[..., :0]))
+        out, _ = self.memory(c, *self.ask(c), noise)
+        return cast(Tensor, out)
+
+    def _check(self, c: Tensor) -> None:
         if c.shape[-1] != self.in_features:
             raise UserError(f"c must have {self.in_features} features in its last dimension, was {tuple(c.shape)}")
-        if noise is None and self.training and self.memory.attention.noisy:
-            noise = gumbel_noise(*c.shape[:-1], self.memory.config.count, generator=self._generator, like=c)
-        return self.memory.execute(c, self.attend(c, noise))
+        # What is stored, not `memory.weight`, which a parametrisation would make once more.
+        stored = next(self.memory.parameters(), c)
+        if c.dtype != stored.dtype and not (autocasts(c) and autocasts(stored)):
+            raise UserError(f"c must be {stored.dtype} like the weights, was {c.dtype}")
 
     def loss(self) -> Tensor:
         """l_p (Eq. 6), to be added to the training loss with the annealed factor η_t."""

@@ -76,7 +76,6 @@ def is_one_sentence(said):
         ("train copy --model ntm --key-size 2 --attention direct", "--attention, --key-size needs --model nutm"),
         ("train copy --attention direct --key-size 5", "key_size must equal the number of programs"),
         ("train copy --controller gru --cell-noise 0.1", "cell_noise needs an lstm controller, was 'gru'"),
-        ("train copy --controller gru --backend fused", "backend 'fused' doesn't cover a gru controller"),
         ("train continual --stop-when-solved 1", "stop_when_solved must be 0 for continual learning"),
         ("reproduce singel", "did you mean 'single'?"),
         ("reproduce single --preset deflaut", "did you mean 'default'?"),

@@ -15,7 +15,6 @@ import torch
 
 import nsm
 from nsm import nested
-from nsm.fused.engine import Engine
 
 TOLERANCE = 2e-5
 TIMES = 4
@@ -60,8 +59,19 @@ class Case:
 
     def reference(self, dtype: torch.dtype) -> dict[str, np.ndarray]:
         """Everything by name, from the reference."""
-        machine = copy.deepcopy(self.machine).to(dtype)
-        machine.backend = "reference"
+        return self._found(copy.deepcopy(self.machine).to(dtype), "reference", dtype)
+
+    def fused(self, threads: int = 1) -> dict[str, np.ndarray]:
+        """Everything by name, from the operators."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            return self._found(self.machine, "fused", torch.float32)
+        finally:
+            torch.set_num_threads(before)
+
+    def _found(self, machine: nsm.Machine, backend: str, dtype: torch.dtype) -> dict[str, np.ndarray]:
+        machine.backend = backend
         state = nested.apply(lambda t: t.to(dtype, copy=True).requires_grad_(), self.state)
         x = self.x.to(dtype, copy=True).requires_grad_()
         noise = nsm.Noise(*(None if n is None else n.to(dtype) for n in self.noise))
@@ -77,28 +87,6 @@ class Case:
             if not name.startswith("controller.initial."):  # reached through the initial state
                 found[name] = torch.zeros_like(value) if gradient is None else gradient
         return {name: tensor.detach().numpy() for name, tensor in found.items()}
-
-    def fused(self, threads: int = 1, memory_limit: int | None = None) -> dict[str, np.ndarray]:
-        """Everything by name, from the kernels."""
-        engine = Engine(self.machine)
-        engine.threads = threads
-        if memory_limit is not None:
-            engine.memory_limit = memory_limit
-        flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.machine.parameters()]).numpy()
-        state = nested.apply(lambda t: np.ascontiguousarray(t.numpy()), self.state)
-        noise = nsm.Noise(*(None if n is None else n.numpy() for n in self.noise))
-        run = engine.run(flat, self.x.numpy(), self.lengths, state, noise, input_gradient=True)
-        found = {"out": run.outputs()}
-        found |= {f"final {i}": np.array(leaf) for i, leaf in enumerate(leaves(run.final()))}
-        gradient = np.zeros(engine.size, np.float32)
-        run.backward(self.d_out.numpy(), nested.apply(lambda t: t.numpy(), self.d_final), gradient)
-        start = 0
-        for name, parameter in self.machine.named_parameters():
-            if not name.startswith("controller.initial."):
-                found[name] = gradient[start : start + parameter.numel()].reshape(parameter.shape)
-            start += parameter.numel()
-        found |= {f"initial {i}": np.array(leaf) for i, leaf in enumerate(leaves(run.initial_gradient()))}
-        return {**found, "x": run.input_gradient()}
 
 
 def errors(found: dict[str, np.ndarray], exact: dict[str, np.ndarray]) -> dict[str, float]:

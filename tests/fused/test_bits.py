@@ -85,7 +85,7 @@ def test_freshly_compiled_kernels_give_the_same_bytes_and_are_compiled_once_for_
     cached = {"NSM_CACHE": str(tmp_path / "cache")}
     both = [finish(started) for started in [process(**cached), process(**cached)]]
     assert [found for found, _ in both] == [here, here]
-    assert sum("compiling the fused kernels for NTMMemory, once" in said for _, said in both) == 1
+    assert sum("compiling the fused kernels for NTM, once" in said for _, said in both) == 1
     assert sum("another process is compiling" in said for _, said in both) == 1
 
     files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache/kernels/*/*.nbc")}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from nsm.fused import algebra, functions, layout
+from nsm.fused import algebra, functions, workspace
 from nsm.fused.lanes import flush_denormals, largest, load, restore_denormals, store, total, transpose_block
 
 
@@ -167,4 +167,4 @@ def test_denormals_are_flushed_and_the_setting_is_put_back():
 
 def test_buffers_begin_at_a_cache_line():
     for size in (1, 17, 1000):
-        assert layout.aligned(size).ctypes.data % 64 == 0
+        assert workspace.zeros(size).ctypes.data % 64 == 0

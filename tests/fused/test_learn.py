@@ -8,15 +8,12 @@ import torch
 
 import nsm
 from fused.compare import TIMES, TOLERANCE, errors
+from nsm.fused import passes
 from nsm.tasks import Batch, Copy
 from nsm.training.config import RunConfig
 from nsm.training.learner import FusedLearner
 
-MEMORIES = [
-    nsm.NTM(slots=20, width=6),
-    nsm.LRUA(slots=20, width=6),
-    nsm.DNC(slots=20, width=6, initial_memory="random"),
-]
+MEMORIES = [nsm.NTM(slots=20, width=6), nsm.LRUA(slots=20, width=6), nsm.DNC(slots=20, width=6)]
 LENGTHS = np.array([3, 9, 1, 7, 7, 2, 9, 5, 4, 8, 6])
 
 
@@ -29,12 +26,10 @@ def batch():
     return Batch(inputs, targets, mask, LENGTHS, LENGTHS // 2, np.zeros(shape, np.int64))
 
 
-def learner(memory, threads=1, memory_limit=None):
+def learner(memory, threads=1):
     generator = torch.Generator().manual_seed(0)
     machine = nsm.NUTM(4, 3, 2, controller=nsm.Controller(size=16), memory=memory, generator=generator)
-    made = FusedLearner(machine, RunConfig("copy", machine.config, key_loss=0.0), threads)
-    made.engine.memory_limit = memory_limit or made.engine.memory_limit
-    return made
+    return FusedLearner(machine, RunConfig("copy", machine.config, key_loss=0.0), threads)
 
 
 def learned(made):
@@ -55,11 +50,12 @@ def reference(machine, dtype):
     return {"loss": loss.detach().numpy(), **{n: g.numpy() for n, g in zip(names, gradients, strict=True)}}
 
 
-@pytest.mark.parametrize("memory_limit", [None, 100_000])
+@pytest.mark.parametrize("limit", [passes.LIMIT, 20_000])
 @pytest.mark.parametrize("memory", MEMORIES, ids=lambda memory: type(memory).__name__)
-def test_the_gradient_is_the_whole_batchs(memory, memory_limit):
+def test_the_gradient_is_the_whole_batchs(memory, limit, monkeypatch):
     """Of chunks of unequal size and weight in the loss, with the learned initial state's, in stretches or not."""
-    made = learner(memory, memory_limit=memory_limit)
+    monkeypatch.setattr(passes, "LIMIT", limit)
+    made = learner(memory)
     exact = reference(made.machine, torch.float64)
     assert any(name.startswith("controller.initial.") for name in exact)
     ours = errors(learned(made), exact)
@@ -79,15 +75,15 @@ def test_threads_change_no_bit(memory):
 
 def test_an_error_in_one_chunk_reaches_the_caller_and_leaves_nothing_behind():
     made, expected = learner(MEMORIES[0], threads=2), learned(learner(MEMORIES[0]))
-    given, calls = batch(), []
+    calls = []
 
-    def loss(outputs, samples):
-        calls.append(samples)
-        raise RuntimeError("no loss")
+    class Failing(Copy):
+        def loss(self, logits, batch):
+            calls.append(batch)
+            raise RuntimeError("no loss")
 
-    flat, state = made._weights, made._initial_state(LENGTHS.size, None)
     with pytest.raises(RuntimeError, match="no loss"):
-        made.engine.learn(flat, given.inputs, LENGTHS.tolist(), state, nsm.Noise(), loss, made._gradient)
+        made._gradients(Failing(), batch(), None, nsm.Noise())
     assert 1 <= len(calls) <= 2
     found = learned(made)
     assert all((found[name] == value).all() for name, value in expected.items())

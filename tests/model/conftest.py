@@ -2,7 +2,7 @@
 
 A test that uses the fixture `backend` has two cases. In the second all machines run on the fused back end: inputs,
 states and weights are rounded to float32 on the way in, and results come back as they would from the reference. What is
-compared may then differ by float32's rounding, stated here once for all; what the kernels don't cover is skipped.
+compared may then differ by float32's rounding, stated here once for all.
 """
 
 import numpy as np
@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from nsm import nested
-from nsm.fused import function
 from nsm.machine import Machine
 
 ROUNDING = {"rtol": 1e-4, "atol": 1e-5}
@@ -20,26 +19,24 @@ ROUNDING = {"rtol": 1e-4, "atol": 1e-5}
 def backend(request, monkeypatch):
     """The back end that all machines of a test run on."""
     if request.param == "fused":
-        monkeypatch.setattr(Machine, "_use_kernels", covered)
-        monkeypatch.setattr(Machine, "_fused", in_single_precision)
+        monkeypatch.setattr(
+            Machine, "_kernel_operands", lambda machine, _: [weight.float() for weight in machine.operands()]
+        )
+        monkeypatch.setattr(Machine, "_fused", in_single_precision(Machine._fused))
         monkeypatch.setattr(np.testing, "assert_allclose", loosened(np.testing.assert_allclose))
         if hasattr(request.module, "assert_close"):
             monkeypatch.setattr(request.module, "assert_close", loosened(torch.testing.assert_close))
     return request.param
 
 
-def covered(machine, x, noise=None):
-    reason = function.unsupported(machine, x.float(), noise)
-    if reason is not None:
-        pytest.skip(f"the fused back end doesn't cover {reason}")
-    return True
+def in_single_precision(fused):
+    def forward(machine, weights, x, state, lengths, trace, noise):
+        single = nested.apply(lambda tensor: tensor.float(), state)
+        drawn = type(noise)(*(None if drawn is None else drawn.float() for drawn in noise))
+        found = fused(machine, weights, x.float(), single, lengths, trace, drawn)
+        return nested.apply(lambda tensor: tensor.to(x.dtype), found)
 
-
-def in_single_precision(machine, x, state, lengths, trace, noise):
-    single = nested.apply(lambda tensor: tensor.float(), state)
-    drawn = type(noise)(*(None if drawn is None else drawn.float() for drawn in noise))
-    found = function.forward(machine, x.float(), single, lengths, trace, drawn)
-    return nested.apply(lambda tensor: tensor.to(x.dtype), found)
+    return forward
 
 
 def loosened(compare):

@@ -81,6 +81,22 @@ def test_what_the_least_used_row_leaves_over_goes_to_the_next():
     assert_close(allocation(row(1, 0.25, 0.5, 1)), row(0, 0.75, 0.25 * 0.5, 0), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("used", [0.0, 0.25, 0.7])
+def test_rounding_does_not_decide_the_order_of_slots_that_are_used_alike(used, randn):
+    alike = torch.full((20, 40), used, dtype=torch.float64)
+    assert_close(allocation(alike + 1e-7 * torch.tanh(randn(20, 40))), allocation(alike), rtol=0, atol=1e-5)
+
+
+def test_usage_is_told_apart_by_a_thousandth_and_rounded_halves_to_even():
+    def first(*steps):
+        return allocation(row(*steps) / 1024).argmax().item()
+
+    assert first(101, 100) == 1
+    assert first(100.4, 99.6) == 0
+    assert first(100.5, 100) == 0  # rounds to 100
+    assert first(101.5, 101) == 1  # rounds to 102
+
+
 def test_nothing_is_allocated_when_all_is_used():
     assert_close(allocation(row(1, 1, 1)), row(0, 0, 0), rtol=0, atol=1e-12)
 

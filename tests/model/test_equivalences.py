@@ -36,7 +36,8 @@ def test_one_program_is_the_plain_network(memory, attention, randn):
     assert all(name.startswith("interfaces") for name in left_out.missing_keys)
     with torch.no_grad():
         for program, linear in zip(stored.interfaces, plain.interfaces, strict=True):
-            program.memory.values[0].copy_(torch.cat([linear.weight.T, linear.bias[None]]))
+            program.memory.weight[0].copy_(linear.weight.T)
+            program.memory.bias[0].copy_(linear.bias)
     x = randn(STEPS, BATCH, 3)
     assert_close(stored(x), plain(x), **ROUNDING)
 
@@ -48,7 +49,8 @@ def test_equal_programs_are_one_program(memory, randn):
     stored.load_state_dict(shared, strict=False)
     with torch.no_grad():
         for many, one in zip(stored.interfaces, single.interfaces, strict=True):
-            many.memory.values.copy_(one.memory.values.expand_as(many.memory.values))
+            many.memory.weight.copy_(one.memory.weight.expand_as(many.memory.weight))
+            many.memory.bias.copy_(one.memory.bias.expand_as(many.memory.bias))
     x = randn(STEPS, BATCH, 3)
     assert_close(stored(x), single(x), **ROUNDING)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from nsm import DNC, LRUA, MANN, NTM, NUTM, Controller, Interface, MachineConfig, Noise, Programs, StoredProgramLinear
 from nsm.programs import ProgramMemory
@@ -28,23 +29,23 @@ def x():
 
 
 @pytest.mark.parametrize(
-    "shape", [(STEPS, BATCH, 4), (STEPS, 3), (3,), (1, STEPS, BATCH, 3), (0, BATCH, 3), (STEPS, 0, 3)], ids=str
+    "shape", [(STEPS, BATCH, 4), (STEPS, 4), (3,), (1, STEPS, BATCH, 3), (0, BATCH, 3), (STEPS, 0, 3)], ids=str
 )
 def test_input_of_another_shape(small, shape):
     found = str(shape).replace("(", r"\(").replace(")", r"\)")
-    with refuses(rf"x must have shape \(T, B, 3\), none of it 0, was {found}"):
+    with refuses(rf"x must have shape \(T, B, 3\) or \(T, 3\), none of it 0, was {found}"):
         small(torch.zeros(shape))
 
 
 def test_input_of_another_shape_batch_first():
     small = NUTM(3, 2, memory=NTM(6, 4), batch_first=True)
-    with refuses(r"x must have shape \(B, T, 3\), none of it 0, was \(2, 4, 5\)"):
+    with refuses(r"x must have shape \(B, T, 3\) or \(T, 3\), none of it 0, was \(2, 4, 5\)"):
         small(torch.zeros(2, 4, 5))
 
 
-@pytest.mark.parametrize("shape", [(BATCH, 4), (3,), (1, BATCH, 3), (0, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(BATCH, 4), (4,), (1, BATCH, 3), (0, 3)], ids=str)
 def test_input_of_a_step_of_another_shape(small, shape):
-    with refuses(r"x must have shape \(B, 3\), none of it 0, was \("):
+    with refuses(r"x must have shape \(B, 3\) or \(3,\), none of it 0, was \("):
         small.step(torch.zeros(shape), small.initial_state(BATCH))
 
 
@@ -62,9 +63,9 @@ def test_float32_input_to_a_float64_machine(small, x):
 
 
 def test_input_that_is_no_tensor(small, x):
-    with refuses(r"x must be a tensor of shape \(T, B, 3\), was list"):
+    with refuses(r"x must be a tensor of shape \(T, B, 3\) or \(T, 3\), was list"):
         small(x.tolist())
-    with refuses(r"x must be a tensor of shape \(T, B, 3\), was ndarray"):
+    with refuses(r"x must be a tensor of shape \(T, B, 3\) or \(T, 3\), was ndarray"):
         small(x.numpy())
 
 
@@ -113,6 +114,13 @@ def test_another_number_of_lengths(small, x, lengths):
 def test_lengths_that_are_one_number(small, x, lengths):
     with refuses(r"lengths must have one entry per sequence, 2, was .*3"):
         small(x, lengths=lengths)
+
+
+def test_lengths_where_there_is_no_batch(small, x):
+    with refuses(r"lengths are for batches; an unbatched x \(T, I\) is as long as it is"):
+        small(x[:, 0], lengths=[4])
+    with refuses(r"lengths are those of the PackedSequence x; leave them out"):
+        small(pack_padded_sequence(x, [4, 3]), lengths=[4, 3])
 
 
 # --- states -----------------------------------------------------------------------------------------------------------

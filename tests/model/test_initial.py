@@ -128,22 +128,22 @@ def test_interface_weights_by_head():
     programs, linears = copy_machines("head")
     for size, stored, linear in zip((26, 66), programs, linears, strict=True):
         bound = 1.4 * math.sqrt(6 / (80 + size))
-        for weights in (stored.values, linear.weight):
+        for weights in (stored.weight, linear.weight):
             assert 0.99 * bound < largest(weights) <= bound
 
 
 def test_interface_weights_by_memory():
     programs, linears = copy_machines("memory")
     for size, stored, linear in zip((26, 66), programs, linears, strict=True):
-        for weights, fan in ((stored.values, 2 + 2 + 81 * size), (linear.weight, 1 + 81 * size)):
+        for weights, fan in ((stored.weight, 2 + 2 + 81 * size), (linear.weight, 1 + 81 * size)):
             bound = 1.4 * math.sqrt(6 / fan)
             assert 0.99 * bound < largest(weights) <= bound
-        assert largest(stored.keys) <= 1.4 * math.sqrt(6 / (4 + 81 * size))
+        assert largest(stored.key) <= 1.4 * math.sqrt(6 / (4 + 81 * size))
 
 
 def test_programs_started_by_memory_are_four_to_six_times_smaller():
     small, large = copy_machines("memory")[0], copy_machines("head")[0]
-    ratios = [largest(ours.values) / largest(theirs.values) for ours, theirs in zip(large, small, strict=True)]
+    ratios = [largest(ours.weight) / largest(theirs.weight) for ours, theirs in zip(large, small, strict=True)]
     assert ratios[0] == pytest.approx(math.sqrt((4 + 81 * 26) / 106), rel=0.01)
     assert ratios[1] == pytest.approx(math.sqrt((4 + 81 * 66) / 146), rel=0.01)
     assert 4 < ratios[0] < ratios[1] < 6.1
@@ -253,11 +253,9 @@ def _double(state):
 @pytest.mark.parametrize("kind", [MANN, NUTM])
 def test_keys_can_start_as_what_is_written(kind, randn):
     usual, changed = both(kind=kind, interface={"keys": "written"})
-    value = "memory.values" if kind is NUTM else "weight"
-    expected = {f"interfaces.{head}.{value}" for head in (0, 1)}
-    assert differing(usual, changed) == (
-        expected if kind is NUTM else expected | {"interfaces.0.bias", "interfaces.1.bias"}
-    )
+    place = "memory." if kind is NUTM else ""
+    expected = {f"interfaces.{head}.{place}{name}" for head in (0, 1) for name in ("weight", "bias")}
+    assert differing(usual, changed) == expected
     c = randn(4, 5).float()
     (reading, _), (writing, _) = (changed._interface(head, c, None) for head in (0, 1))
     (_, _), (unchanged, _) = (usual._interface(head, c, None) for head in (0, 1))

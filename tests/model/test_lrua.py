@@ -126,6 +126,14 @@ def test_equals_are_taken_by_position():
     assert least_used(torch.zeros(2, 100), 3).argmax(-1).tolist() == [[0, 1, 2]] * 2
 
 
+@pytest.mark.parametrize("used", [0.0, 0.7, 50.0])
+def test_rounding_does_not_decide_between_slots_that_are_used_alike(used, randn):
+    usage = used + 1e-7 * torch.tanh(randn(20, 40))
+    assert least_used(usage, 3).argmax(-1).tolist() == [[0, 1, 2]] * 20
+    usage[:, 30] -= 0.001
+    assert least_used(usage, 3).argmax(-1).tolist() == [[30, 0, 1]] * 20
+
+
 def test_usage_decays_and_grows_where_it_reads_and_writes():
     memory = LRUA(3, 2, read_heads=1, decay=0.5).build().double()
     start = LRUAState(

@@ -50,8 +50,8 @@ def interface(network, c):
         numpy(network.query.bias),
         numpy(network.strength.weight)[0],
         numpy(network.strength.bias),
-        numpy(network.memory.keys),
-        numpy(network.memory.values),
+        numpy(network.memory.key),
+        np.concatenate([numpy(network.memory.weight), numpy(network.memory.bias)[:, None]], axis=1),
     )
 
 
@@ -140,18 +140,18 @@ def test_norm_on_the_interfaces(kind, randn):
 def test_one_program_memory_per_control_head():
     made = NUTM(3, 2, 4, memory=NTM(5, 3, read_heads=2, write_heads=2))
     assert len(made.interfaces) == 4
-    assert {tuple(network.memory.values.shape) for network in made.interfaces} == {(4, 101, 9), (4, 101, 15)}
+    assert {tuple(network.memory.weight.shape) for network in made.interfaces} == {(4, 100, 9), (4, 100, 15)}
 
 
 @pytest.mark.parametrize("loss", ["sum", "mean"])
 def test_program_loss_over_pairs_and_heads(loss):
     made = NUTM(3, 2, Programs(3, key_size=4, loss=loss), memory=NTM(5, 3, read_heads=2, write_heads=2))
     made = randomise(made.double())
-    per_head = [programs.key_similarity_loss(numpy(network.memory.keys)) for network in made.interfaces]
+    per_head = [programs.key_similarity_loss(numpy(network.memory.key)) for network in made.interfaces]
     expected = sum(per_head) if loss == "sum" else sum(per_head) / (4 * 3)
     assert made.program_loss().item() == pytest.approx(expected, rel=1e-12)
     made.program_loss().backward()
-    assert all(network.memory.keys.grad.abs().sum() > 0 for network in made.interfaces)
+    assert all(network.memory.key.grad.abs().sum() > 0 for network in made.interfaces)
 
 
 def test_program_loss_of_a_machine_without_keys_is_zero():

@@ -68,7 +68,7 @@ def test_each_head_chooses_by_its_own_noise(randn):
     _, _, trace = made(randn(STEPS, BATCH, 3), trace=True, noise=noise)
     for n, network in enumerate(made.interfaces):
         query, strength = network.query(trace.controller), F.softplus(network.strength(trace.controller))
-        logits = key_value_logits(query, strength, network.memory.keys).detach().numpy()
+        logits = key_value_logits(query, strength, network.memory.key).detach().numpy()
         for t in range(STEPS):
             for b in range(BATCH):
                 chosen = oracle.gumbel_hard_weights(logits[t, b], noise.programs[t, b, n].numpy(), 1.0)

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from torch import nn
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves
 
@@ -191,7 +192,7 @@ def test_program_weights_stay_distributions(c, scale, attention, programs):
     )
     with torch.no_grad():
         for name, parameter in made.named_parameters():
-            if "values" not in name:
+            if name not in ("memory.weight", "memory.bias"):
                 parameter *= scale
     c = torch.from_numpy(c).requires_grad_()
     is_distribution(made.attend(c))
@@ -303,18 +304,25 @@ def test_half_precision_is_finite_there_and_back(kind, start, dtype):
 
 
 @pytest.mark.parametrize("backend", ["reference", "fused"])
-def test_autocast_leaves_a_machine_in_its_own_precision(backend):
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_is_cast_at_the_door_and_back(backend, dtype):
+    """As in an `nn.LSTM` the output is autocast's; inside, and in the state, the machine keeps its own precision."""
     torch.manual_seed(0)
-    machine, x = (
-        NUTM(3, 2, controller=Controller(size=5), memory=NTM(slots=6, width=4), backend=backend),
-        torch.ones(4, 2, 3),
-    )
-    expected, _ = machine(x)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out, state = machine(x)
-        machine(x, state)
-        machine.step(x[0], state)
-    assert torch.equal(out, expected)
+    machine = NUTM(3, 2, controller=Controller(size=5), memory=NTM(slots=6, width=4), backend=backend)
+    before, x = nn.Linear(4, 3), torch.randn(4, 2, 4)
+    with torch.autocast("cpu", dtype=dtype):
+        given = before(x)
+        out, state = machine(given)
+        y, after = machine.step(given[0], state)
+        loss = out.float().square().sum()
+    loss.backward()
+    assert given.dtype == out.dtype == y.dtype == dtype
+    assert state.read.dtype == after.memory.memory.dtype == torch.float32
+    expected, end = machine(given.detach().float())
+    assert torch.equal(out, expected.to(dtype))
+    assert torch.equal(state.memory.memory, end.memory.memory)
+    assert torch.equal(y, machine.step(given[0].detach().float(), end)[0].to(dtype))
+    assert before.weight.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("backend", ["reference", "fused"])

@@ -14,9 +14,9 @@ from oracles import programs as oracle
 ROUNDING = {"rtol": 1e-12, "atol": 1e-12}
 
 
-def layer(config, n=4, size=3, seed=0):
+def layer(config, n=4, size=3, seed=0, bias=True):
     """A layer with programs that differ and biases that count."""
-    made = StoredProgramLinear(n, size, config, bound=1.0).double()
+    made = StoredProgramLinear(n, size, config, bound=1.0, bias=bias, dtype=torch.float64)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -26,6 +26,12 @@ def layer(config, n=4, size=3, seed=0):
 
 def memory(config, n=4, size=3, seed=0):
     return layer(config, n, size, seed).memory
+
+
+def programs_of(memory):
+    """v_i as Eq. 5 has them: (P, in_features + 1, out_features), the bias, 0 if there is none, as the last row."""
+    bias = torch.zeros_like(memory.weight[:, 0]) if memory.bias is None else memory.bias
+    return torch.cat([memory.weight, bias.unsqueeze(1)], dim=1)
 
 
 def numpy(tensor):
@@ -46,10 +52,11 @@ KEY_VALUE = {
 }
 
 
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("name", KEY_VALUE)
-def test_key_value_layer_follows_the_equations(name, randn):
+def test_key_value_layer_follows_the_equations(name, bias, randn):
     config = KEY_VALUE[name]
-    made = layer(config)
+    made = layer(config, bias=bias)
     c = 2 * randn(6, 4)
     out, weights = made(c), made.attend(c)
     for b in range(len(c)):
@@ -59,8 +66,8 @@ def test_key_value_layer_follows_the_equations(name, randn):
             numpy(made.query.bias),
             numpy(made.strength.weight)[0],
             numpy(made.strength.bias),
-            numpy(made.memory.keys),
-            numpy(made.memory.values),
+            numpy(made.memory.key),
+            numpy(programs_of(made.memory)),
             tanh=config.bounded_keys,
             scale=config.strength_scale,
         )
@@ -79,23 +86,23 @@ def test_direct_layer_softmaxes_its_query(randn):
     for b in range(len(c)):
         expected = oracle.direct_weights(numpy(query[b]), strength[b].item())
         np.testing.assert_allclose(numpy(made.attend(c)[b]), expected, rtol=1e-12)
-    assert made.memory.keys is None
+    assert made.memory.key is None
 
 
 def test_uniform_layer_always_takes_the_mean_of_its_programs(randn):
     made = layer(Programs(3, key_size=5, attention="uniform"))
     c = randn(5, 4)
     np.testing.assert_array_equal(numpy(made.attend(c)), np.stack([oracle.uniform_weights(3)] * 5))
-    mean = made.memory.values.mean(dim=0)
+    mean = programs_of(made.memory).mean(dim=0)
     assert_close(made(c), c @ mean[:-1] + mean[-1], **ROUNDING)
-    assert {name for name, _ in made.named_parameters()} == {"memory.values"}
+    assert {name for name, _ in made.named_parameters()} == {"memory.weight", "memory.bias"}
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 10.0])
 def test_gumbel_layer_takes_the_program_with_the_largest_noisy_logit(temperature, randn):
     made = layer(Programs(4, key_size=3, attention="gumbel", temperature=temperature))
     c, noise = randn(40, 4), randn(40, 4)
-    logits = key_value_logits(*queries(made, c), made.memory.keys)
+    logits = key_value_logits(*queries(made, c), made.memory.key)
     weights = made.attend(c, noise)
     for b in range(len(c)):
         hard = oracle.gumbel_hard_weights(numpy(logits[b]), numpy(noise[b]), temperature)
@@ -116,7 +123,7 @@ def test_any_leading_dimensions(randn):
 def test_a_strong_query_along_the_second_key_takes_the_second_program():
     stored = memory(Programs(3))
     with torch.no_grad():
-        stored.keys.copy_(torch.eye(3))
+        stored.key.copy_(torch.eye(3))
     weights = stored.attend(torch.tensor([[0.0, 2.0, 0.0]]).double(), torch.tensor([[100.0]]).double())
     assert_close(weights, torch.tensor([[0.0, 1.0, 0.0]]).double(), rtol=0, atol=1e-12)
 
@@ -129,8 +136,9 @@ def test_without_strength_all_programs_count_the_same(randn):
 def test_the_last_row_of_a_program_is_its_bias(randn):
     stored = memory(Programs(2))
     with torch.no_grad():
-        stored.values.zero_()
-        stored.values[1, -1] = torch.tensor([1.0, 2.0, 3.0])
+        stored.weight.zero_()
+        stored.bias.zero_()
+        stored.bias[1] = torch.tensor([1.0, 2.0, 3.0])
     taken = torch.tensor([[0.0, 1.0]]).double()
     assert stored.execute(randn(1, 4), taken).tolist() == [[1.0, 2.0, 3.0]]
 
@@ -144,17 +152,19 @@ def test_only_the_direction_of_a_query_counts(randn):
 # --- equivalences -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("attention", ["key-value", "direct", "uniform", "gumbel"])
-def test_executing_equals_building_the_working_program(attention, randn):
-    made = layer(Programs(3, attention=attention)).eval()
+def test_executing_equals_building_the_working_program(attention, bias, randn):
+    made = layer(Programs(3, attention=attention), bias=bias).eval()
     c = randn(5, 4)
     weights = made.attend(c)
     program = made.memory.working_program(weights)
-    assert program.shape == (5, 5, 3)
+    rows = 4 + bias
+    assert program.shape == (5, rows, 3)
     for b in range(5):
-        expected = oracle.working_program(numpy(weights[b]), numpy(made.memory.values))
+        expected = oracle.working_program(numpy(weights[b]), numpy(programs_of(made.memory)[:, :rows]))
         np.testing.assert_allclose(numpy(program[b]), expected, rtol=1e-12, atol=1e-14)
-    materialised = torch.einsum("bn,bnl->bl", F.pad(c, (0, 1), value=1.0), program)
+    materialised = torch.einsum("bn,bnl->bl", F.pad(c, (0, rows - 4), value=1.0), program)
     assert_close(made(c), materialised, **ROUNDING)
 
 
@@ -162,7 +172,7 @@ def test_orthonormal_keys_and_matching_strengths_make_key_value_attention_direct
     basis, _ = torch.linalg.qr(randn(4, 4))
     key_value, direct = memory(Programs(4)), memory(Programs(4, attention="direct"))
     with torch.no_grad():
-        key_value.keys.copy_(basis)
+        key_value.key.copy_(basis)
     query, strength = randn(6, 4), randn(6, 1).exp()
     epsilon = 1e-8
     length = (query.square().sum(-1, keepdim=True) + epsilon).sqrt() * math.sqrt(1 + epsilon)
@@ -175,7 +185,7 @@ def test_orthonormal_keys_and_matching_strengths_make_key_value_attention_direct
 def test_gumbel_is_greedy_in_evaluation(randn):
     made = layer(Programs(3, attention="gumbel")).eval()
     c = randn(20, 4)
-    logits = key_value_logits(*queries(made, c), made.memory.keys)
+    logits = key_value_logits(*queries(made, c), made.memory.key)
     assert_close(made.attend(c), F.one_hot(logits.argmax(-1), 3).double(), rtol=0, atol=0)
     assert_close(made(c), made.memory.execute(c, made.attend(c)), rtol=0, atol=0)
     assert_close(made(c), made(c), rtol=0, atol=0)
@@ -254,10 +264,10 @@ def test_l_p_counts_every_pair_of_equal_keys_once_and_orthogonal_ones_not_at_all
 
 def test_l_p_of_a_layer_sees_the_keys_as_the_attention_does(randn):
     made = layer(Programs(3, bounded_keys=True, loss="mean"))
-    keys = np.tanh(numpy(made.memory.keys))
+    keys = np.tanh(numpy(made.memory.key))
     assert made.loss().item() == pytest.approx(oracle.key_similarity_loss(keys, mean=True), rel=1e-12)
     plain = layer(Programs(3))
-    assert plain.loss().item() == pytest.approx(oracle.key_similarity_loss(numpy(plain.memory.keys)), rel=1e-12)
+    assert plain.loss().item() == pytest.approx(oracle.key_similarity_loss(numpy(plain.memory.key)), rel=1e-12)
 
 
 @pytest.mark.parametrize("attention", ["direct", "uniform"])
@@ -308,10 +318,10 @@ def within(tensor, bound):
 
 def test_a_layer_starts_like_a_linear_one_unless_told_otherwise():
     made = StoredProgramLinear(16, 9, 2, generator=torch.Generator().manual_seed(0))
-    assert within(made.memory.values, 1 / 4)
+    assert within(programs_of(made.memory), 1 / 4)
     told = StoredProgramLinear(16, 9, 2, bound=0.01, generator=torch.Generator().manual_seed(0))
-    assert within(told.memory.values, 0.01)
-    assert told.memory.keys.abs().max() <= 0.01
+    assert within(programs_of(told.memory), 0.01)
+    assert told.memory.key.abs().max() <= 0.01
 
 
 def test_query_networks_start_as_xavier_with_gain():
@@ -319,6 +329,41 @@ def test_query_networks_start_as_xavier_with_gain():
     assert within(made.query.weight, 1.4 * math.sqrt(6 / 500))
     assert within(made.strength.weight, 1.4 * math.sqrt(6 / 401))
     assert 0.008 < made.query.bias.std() < 0.012
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_what_is_drawn_in_which_order(bias):
+    """Seeds mean the same weights for ever: keys, programs with their biases in one draw, then the query network."""
+    made = StoredProgramLinear(4, 3, Programs(2, key_size=5), bias=bias, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    key = torch.empty(2, 5).uniform_(-0.5, 0.5, generator=generator)
+    programs = torch.empty(2, 4 + bias, 3).uniform_(-0.5, 0.5, generator=generator)
+    query = torch.empty(5, 4).uniform_(-(limit := 1.4 * math.sqrt(6 / 9)), limit, generator=generator)
+    assert torch.equal(made.memory.key, key)
+    assert torch.equal(made.memory.weight, programs[:, :4])
+    assert made.memory.bias is None if not bias else torch.equal(made.memory.bias, programs[:, 4])
+    assert_close(made.query.weight.detach(), query)
+
+
+@pytest.mark.parametrize("attention", ["key-value", "direct", "uniform", "gumbel"])
+def test_programs_without_a_bias(attention):
+    config = Programs(3, key_size=3, attention=attention)
+    made, plain = StoredProgramLinear(4, 2, config), StoredProgramLinear(4, 2, config, bias=False)
+    assert set(dict(made.named_parameters())) - set(dict(plain.named_parameters())) == {"memory.bias"}
+    counts = [sum(parameter.numel() for parameter in each.parameters()) for each in (made, plain)]
+    assert counts[0] - counts[1] == 3 * 2
+    assert "bias=False" in repr(plain.memory)
+    assert "bias=False" not in repr(made.memory)
+    assert plain.memory.bias is None
+    assert (plain(torch.zeros(5, 4)) == 0).all()
+    (plain(torch.ones(5, 4)).sum() + plain.loss()).backward()
+    assert plain.memory.weight.grad.abs().sum() > 0
+    with torch.no_grad():
+        made.memory.bias.zero_()
+    plain.load_state_dict({name: tensor for name, tensor in made.state_dict().items() if name != "memory.bias"})
+    c = torch.ones(5, 4)
+    assert_close(plain.eval()(c), made.eval()(c), rtol=0, atol=0)
+    assert_close(plain.loss(), made.loss(), rtol=0, atol=0)
 
 
 def test_a_drop_in_for_linear():
@@ -331,5 +376,5 @@ def test_a_drop_in_for_linear():
 def test_a_program_memory_of_its_own_can_be_used():
     stored = ProgramMemory(4, 3, Programs(2))
     stored.reset_parameters(0.5, torch.Generator().manual_seed(0))
-    assert within(stored.values, 0.5)
+    assert within(programs_of(stored), 0.5)
     assert stored.execute(torch.ones(2, 4), stored.attend(torch.ones(2, 2), torch.ones(2, 1))).shape == (2, 3)

@@ -7,6 +7,7 @@ import numpy as np
 from .programs import Array, cosine, sigmoid, softmax, softplus
 
 ALLOCATION_EPS = 1e-6
+STEPS_OF_USAGE = 1024
 
 
 def content_address(memory: Array, key: Array, strength: float) -> Array:
@@ -60,10 +61,13 @@ def updated_usage(usage: Array, write_address: Array, read_addresses: Array, fre
 
 
 def allocation(usage: Array) -> Array:
-    """DNC allocation: a[φ_j] = (1 − u'[φ_j]) · Π_{i<j} u'[φ_i], φ sorting u' = ε + (1−ε)·u from free to used."""
+    """DNC allocation: a[φ_j] = (1 − u'[φ_j]) · Π_{i<j} u'[φ_i], φ from free to used, u' = ε + (1−ε)·u.
+
+    Slots of which usage rounds to the same 1024th are equally used, and go by position.
+    """
     slots = len(usage)
     padded = [ALLOCATION_EPS + (1.0 - ALLOCATION_EPS) * float(usage[n]) for n in range(slots)]
-    free_list = sorted(range(slots), key=lambda n: padded[n])
+    free_list = sorted(range(slots), key=lambda n: (round(STEPS_OF_USAGE * float(usage[n])), n))
     result = np.zeros(slots, dtype=np.float64)
     for j in range(slots):
         product = 1.0

@@ -7,6 +7,8 @@ import numpy as np
 
 from .programs import Array, cosine, sigmoid, softmax
 
+STEPS_OF_USAGE = 1024
+
 
 def content_address(memory: Array, key: Array, strength: float) -> Array:
     """LRUA w_r: softmax over the slots of strength · cos(key, M(i)); the paper's has no strength, that is 1."""
@@ -24,12 +26,16 @@ def read(memory: Array, weights: Array) -> Array:
 
 
 def least_used_slots(usage: Array, count: int) -> list[int]:
-    """LRUA w_lu: the slots of smallest usage, smallest first, the lower index first among equals."""
+    """LRUA w_lu: the slots of smallest usage, smallest first, the lower index first among equals.
+
+    Equal are those of which usage rounds to the same 1024th.
+    """
+    steps = [round(STEPS_OF_USAGE * float(used)) for used in usage]
     chosen: list[int] = []
     for _ in range(count):
         best = -1
         for i in range(len(usage)):
-            if i not in chosen and (best < 0 or usage[i] < usage[best]):
+            if i not in chosen and (best < 0 or steps[i] < steps[best]):
                 best = i
         chosen.append(best)
     return chosen

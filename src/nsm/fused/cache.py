@@ -21,19 +21,23 @@ from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
 import nsm.memories.dnc
+import nsm.memories.memory
 import nsm.memories.ntm
 import nsm.similarity
 from nsm.files import cache_directory
 
 logger = logging.getLogger("nsm")
+PLAIN = ("operators.py", "workspace.py")
+"""Files of this package that no kernel is made of."""
 _OPTIONS: dict[str, Any] = {"_nrt": False, "no_cfunc_wrapper": True}
 _INNER: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
 def _sources() -> list[Path]:
     """All files that go into a kernel: the kernels, and the modules of the reference whose constants they take."""
-    reference = (nsm.similarity, nsm.memories.ntm, nsm.memories.dnc)
-    return [*sorted(Path(__file__).parent.glob("*.py")), *(Path(module.__file__ or "") for module in reference)]
+    reference = (nsm.similarity, nsm.memories.memory, nsm.memories.ntm, nsm.memories.dnc)
+    kernels = sorted(path for path in Path(__file__).parent.glob("*.py") if path.name not in PLAIN)
+    return [*kernels, *(Path(module.__file__ or "") for module in reference)]
 
 
 def key(sources: list[Path]) -> str:

@@ -1,4 +1,5 @@
-"""The state network as a kernel: LSTM (with layer norm and noise on the cell) and feed-forward; see nsm.controllers.
+"""The state network as a kernel: LSTM (with layer norm and noise on the cell), GRU, RNN, feed-forward; see
+nsm.controllers.
 
 A step works on all running samples of a chunk: one product for the gates, then lane by lane.
 """
@@ -11,6 +12,7 @@ from nsm.fused.algebra import accumulate, accumulate_few, add_into, few, fill, m
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, tanh
 from nsm.fused.lanes import fma, load, splat, store, total
+from nsm.fused.layout import FEED_FORWARD, GRU, LSTM
 
 NORM_EPSILON = 1e-5
 
@@ -60,109 +62,165 @@ def forward(sizes, w, work, first, count, previous, batch):
     """
     n_p, j_ = sizes.size_p, sizes.gates
     d = n_p + sizes.reads_p
-    if sizes.lstm:
-        multiply(work.before, first * d, d, w.gates_s, 0, j_, work.gates, first * j_, j_, count, n_p + sizes.reads, j_)
-    else:
-        multiply(
-            work.before, first * d + n_p, d, w.gates_s, n_p * j_, j_, work.gates, first * j_, j_, count, sizes.reads, j_
-        )
+    # A feed-forward controller has no h_{t−1}: of the state row, only what was read counts.
+    skip = n_p if sizes.controller == FEED_FORWARD else 0
+    multiply(
+        work.before, first * d + skip, d, w.gates_s, skip * j_, j_, work.gates, first * j_, j_,
+        count, n_p - skip + sizes.reads, j_,
+    )  # fmt: skip
     for b in range(count):
         row = first + b
-        gate, out = row * j_, row * d
-        if not sizes.lstm:
+        if sizes.controller == LSTM:
+            lstm(sizes, w, work, row, (b if previous < 0 else batch + previous + b) * n_p, (batch + row) * n_p)
+        elif sizes.controller == GRU:
+            gru(sizes, work, row)
+        else:
             for i in range(0, n_p, 16):
-                store(work.after, out + i, tanh(load(work.gates, gate + i)))
-            continue
-        if sizes.controller_norm:
-            for k in range(4):
-                at = gate + k * n_p
-                work.scales[row * 5 + k] = normalise(work.gates, at, work.mask, sizes.size, n_p, work.hats, at)
-                for i in range(0, n_p, 16):
-                    weight, bias = load(w.gate_norm, k * n_p + i), load(w.gate_norm, j_ + k * n_p + i)
-                    store(work.gates, at + i, fma(load(work.hats, at + i), weight, bias))
-        last = (b if previous < 0 else batch + previous + b) * n_p
-        now = (batch + row) * n_p
+                store(work.after, row * d + i, tanh(load(work.gates, row * j_ + i)))
+
+
+@kernel
+def lstm(sizes, w, work, row, last, now):
+    """i, f, o = σ(…), g = tanh(…);  c = f c' + i g (+ noise);  h = o tanh(c), with c' at cells[last …], c to [now …].
+
+    The activated gates take the place of what they were made of.
+    """
+    n_p, j_ = sizes.size_p, sizes.gates
+    gate, out = row * j_, row * (n_p + sizes.reads_p)
+    if sizes.controller_norm:
+        for k in range(4):
+            at = gate + k * n_p
+            work.scales[row * 5 + k] = normalise(work.gates, at, work.mask, sizes.size, n_p, work.hats, at)
+            for i in range(0, n_p, 16):
+                weight, bias = load(w.gate_norm, k * n_p + i), load(w.gate_norm, j_ + k * n_p + i)
+                store(work.gates, at + i, fma(load(work.hats, at + i), weight, bias))
+    for u in range(0, n_p, 16):
+        i = sigmoid(load(work.gates, gate + u))
+        f = sigmoid(load(work.gates, gate + n_p + u))
+        g = tanh(load(work.gates, gate + 2 * n_p + u))
+        o = sigmoid(load(work.gates, gate + 3 * n_p + u))
+        c = fma(f, load(work.cells, last + u), i * g)
+        if work.noise.size:
+            c = c + load(work.noise, row * n_p + u)
+        store(work.gates, gate + u, i)
+        store(work.gates, gate + n_p + u, f)
+        store(work.gates, gate + 2 * n_p + u, g)
+        store(work.gates, gate + 3 * n_p + u, o)
+        store(work.cells, now + u, c)
+    shown, at = work.cells, now
+    if sizes.controller_norm:
+        scale = normalise(work.cells, now, work.mask, sizes.size, n_p, work.cell_hats, row * n_p)
+        work.scales[row * 5 + 4] = scale
         for u in range(0, n_p, 16):
-            i = sigmoid(load(work.gates, gate + u))
-            f = sigmoid(load(work.gates, gate + n_p + u))
-            g = tanh(load(work.gates, gate + 2 * n_p + u))
-            o = sigmoid(load(work.gates, gate + 3 * n_p + u))
-            c = fma(f, load(work.cells, last + u), i * g)
-            if work.noise.size:
-                c = c + load(work.noise, row * n_p + u)
-            store(work.gates, gate + u, i)
-            store(work.gates, gate + n_p + u, f)
-            store(work.gates, gate + 2 * n_p + u, g)
-            store(work.gates, gate + 3 * n_p + u, o)
-            store(work.cells, now + u, c)
-        shown, at = work.cells, now
-        if sizes.controller_norm:
-            scale = normalise(work.cells, now, work.mask, sizes.size, n_p, work.cell_hats, row * n_p)
-            work.scales[row * 5 + 4] = scale
-            for u in range(0, n_p, 16):
-                hat = load(work.cell_hats, row * n_p + u)
-                store(work.shown, row * n_p + u, fma(hat, load(w.cell_norm, u), load(w.cell_norm, n_p + u)))
-            shown, at = work.shown, row * n_p
-        for u in range(0, n_p, 16):
-            store(work.after, out + u, load(work.gates, gate + 3 * n_p + u) * tanh(load(shown, at + u)))
+            hat = load(work.cell_hats, row * n_p + u)
+            store(work.shown, row * n_p + u, fma(hat, load(w.cell_norm, u), load(w.cell_norm, n_p + u)))
+        shown, at = work.shown, row * n_p
+    for u in range(0, n_p, 16):
+        store(work.after, out + u, load(work.gates, gate + 3 * n_p + u) * tanh(load(shown, at + u)))
+
+
+@kernel
+def gru(sizes, work, row):
+    """r, z = σ(…);  n = tanh(a + r m);  h = n + z (h' − n): a is what input and reads give, m what h' gives.
+
+    r, z and n take the place of what they were made of; m stays where it is, in the fourth gate.
+    """
+    n_p = sizes.size_p
+    gate, state = row * sizes.gates, row * (n_p + sizes.reads_p)
+    for u in range(0, n_p, 16):
+        r, z = sigmoid(load(work.gates, gate + u)), sigmoid(load(work.gates, gate + n_p + u))
+        m = load(work.gates, gate + 3 * n_p + u)
+        n = tanh(fma(r, m, load(work.gates, gate + 2 * n_p + u)))
+        store(work.gates, gate + u, r)
+        store(work.gates, gate + n_p + u, z)
+        store(work.gates, gate + 2 * n_p + u, n)
+        store(work.after, state + u, fma(z, load(work.before, state + u) - n, n))
 
 
 @kernel
 def backward(sizes, w, g, work, first, count, previous, batch):
-    """From dh_t (the first part of `d_state`) to the gates' gradient, and on to d_state and d_cell of the step before.
+    """From dh_t (the first part of `d_state`) to the gates' gradient, on to d_state and d_cell of the step before."""
+    n_p, j_ = sizes.size_p, sizes.gates
+    d = n_p + sizes.reads_p
+    one, zero = splat(np.float32(1.0)), np.float32(0.0)
+    for b in range(count):
+        row = first + b
+        if sizes.controller == LSTM:
+            lstm_back(sizes, w, g, work, b, row, (b if previous < 0 else batch + previous + b) * n_p, batch + row)
+        elif sizes.controller == GRU:
+            gru_back(sizes, work, b, row)
+        else:
+            for i in range(0, n_p, 16):
+                h = load(work.after, row * d + i)
+                store(work.d_gates, row * j_ + i, load(work.d_state, b * d + i) * (one - h * h))
+        # A GRU hands part of dh on as it is; all else reached [h_{t−1} | r_{t−1}] through one product.
+        kept = n_p if sizes.controller == GRU else 0
+        fill(work.d_state, b * d + kept, d - kept, zero)
+    skip = n_p if sizes.controller == FEED_FORWARD else 0
+    multiply(work.d_gates, first * j_, j_, w.gates_s_back, skip, d, work.d_state, skip, d, count, j_, d - skip)
 
-    With c = f c' + i g, h = o tanh(c):
+
+@kernel
+def lstm_back(sizes, w, g, work, b, row, last, now):
+    """With c = f c' + i g, h = o tanh(c):
+
         do = dh tanh(c)      dc = dh o (1 − tanh²c) + (dc from the step after)
         di = dc g            df = dc c'        dg = dc i        dc' = dc f
     and σ' = σ (1 − σ), tanh' = 1 − tanh² for what lies before the gates.
     """
     n_p, j_ = sizes.size_p, sizes.gates
-    d = n_p + sizes.reads_p
-    one = splat(np.float32(1.0))
-    for b in range(count):
-        row = first + b
-        gate, out = row * j_, b * d
-        if not sizes.lstm:
-            for i in range(0, n_p, 16):
-                c = load(work.after, row * d + i)
-                store(work.d_gates, gate + i, load(work.d_state, out + i) * (one - c * c))
-            continue
-        last = (b if previous < 0 else batch + previous + b) * n_p
-        shown, at = work.cells, (batch + row) * n_p
-        if sizes.controller_norm:
-            shown, at = work.shown, row * n_p
-        for u in range(0, n_p, 16):
-            dh, o = load(work.d_state, out + u), load(work.gates, gate + 3 * n_p + u)
-            t = tanh(load(shown, at + u))
-            store(work.d_gates, gate + 3 * n_p + u, dh * t * o * (one - o))
-            store(work.d_shown, b * n_p + u, dh * o * (one - t * t))
-        if sizes.controller_norm:
+    gate, out, one = row * j_, b * (n_p + sizes.reads_p), splat(np.float32(1.0))
+    shown, at = work.cells, now * n_p
+    if sizes.controller_norm:
+        shown, at = work.shown, row * n_p
+    for u in range(0, n_p, 16):
+        dh, o = load(work.d_state, out + u), load(work.gates, gate + 3 * n_p + u)
+        t = tanh(load(shown, at + u))
+        store(work.d_gates, gate + 3 * n_p + u, dh * t * o * (one - o))
+        store(work.d_shown, b * n_p + u, dh * o * (one - t * t))
+    if sizes.controller_norm:
+        normalise_back(
+            work.d_shown, b * n_p, work.cell_hats, row * n_p, work.scales[row * 5 + 4],
+            w.cell_norm, 0, g.cell_norm, 0, g.cell_norm, n_p, work.mask, sizes.size, n_p,
+        )  # fmt: skip
+    for u in range(0, n_p, 16):
+        i, f = load(work.gates, gate + u), load(work.gates, gate + n_p + u)
+        gg = load(work.gates, gate + 2 * n_p + u)
+        dc = load(work.d_cell, b * n_p + u) + load(work.d_shown, b * n_p + u)
+        store(work.d_gates, gate + u, dc * gg * i * (one - i))
+        store(work.d_gates, gate + n_p + u, dc * load(work.cells, last + u) * f * (one - f))
+        store(work.d_gates, gate + 2 * n_p + u, dc * i * (one - gg * gg))
+        store(work.d_cell, b * n_p + u, dc * f)
+    if sizes.controller_norm:
+        for k in range(4):
+            place = gate + k * n_p
             normalise_back(
-                work.d_shown, b * n_p, work.cell_hats, row * n_p, work.scales[row * 5 + 4],
-                w.cell_norm, 0, g.cell_norm, 0, g.cell_norm, n_p, work.mask, sizes.size, n_p,
+                work.d_gates, place, work.hats, place, work.scales[row * 5 + k],
+                w.gate_norm, k * n_p, g.gate_norm, k * n_p, g.gate_norm, j_ + k * n_p,
+                work.mask, sizes.size, n_p,
             )  # fmt: skip
-        for u in range(0, n_p, 16):
-            i, f = load(work.gates, gate + u), load(work.gates, gate + n_p + u)
-            gg = load(work.gates, gate + 2 * n_p + u)
-            dc = load(work.d_cell, b * n_p + u) + load(work.d_shown, b * n_p + u)
-            store(work.d_gates, gate + u, dc * gg * i * (one - i))
-            store(work.d_gates, gate + n_p + u, dc * load(work.cells, last + u) * f * (one - f))
-            store(work.d_gates, gate + 2 * n_p + u, dc * i * (one - gg * gg))
-            store(work.d_cell, b * n_p + u, dc * f)
-        if sizes.controller_norm:
-            for k in range(4):
-                place = gate + k * n_p
-                normalise_back(
-                    work.d_gates, place, work.hats, place, work.scales[row * 5 + k],
-                    w.gate_norm, k * n_p, g.gate_norm, k * n_p, g.gate_norm, j_ + k * n_p,
-                    work.mask, sizes.size, n_p,
-                )  # fmt: skip
-    # [h_{t−1} | r_{t−1}] reached the gates through one product; a feed-forward controller's h_{t−1} goes nowhere.
-    fill(work.d_state, 0, count * d, np.float32(0.0))
-    if sizes.lstm:
-        multiply(work.d_gates, first * j_, j_, w.gates_s_back, 0, d, work.d_state, 0, d, count, j_, d)
-    else:
-        multiply(work.d_gates, first * j_, j_, w.gates_s_back, n_p, d, work.d_state, n_p, d, count, j_, sizes.reads_p)
+
+
+@kernel
+def gru_back(sizes, work, b, row):
+    """With n = tanh(a + r m), h = n + z (h' − n):
+
+        dz = dh (h' − n)     da = dh (1 − z) (1 − n²)     dr = da m     dm = da r     dh' = dh z + (what gates give)
+
+    dh z takes the place of dh.
+    """
+    n_p = sizes.size_p
+    gate, state, out = row * sizes.gates, row * (n_p + sizes.reads_p), b * (n_p + sizes.reads_p)
+    one = splat(np.float32(1.0))
+    for u in range(0, n_p, 16):
+        dh, r, z = load(work.d_state, out + u), load(work.gates, gate + u), load(work.gates, gate + n_p + u)
+        n, m = load(work.gates, gate + 2 * n_p + u), load(work.gates, gate + 3 * n_p + u)
+        da = dh * (one - z) * (one - n * n)
+        store(work.d_gates, gate + u, da * m * r * (one - r))
+        store(work.d_gates, gate + n_p + u, dh * (load(work.before, state + u) - n) * z * (one - z))
+        store(work.d_gates, gate + 2 * n_p + u, da)
+        store(work.d_gates, gate + 3 * n_p + u, da * r)
+        store(work.d_state, out + u, dh * z)
 
 
 @kernel
@@ -170,7 +228,6 @@ def gradients(sizes, g, work, rows):
     """The weights' gradients from all rows at once: dW = Σ dgatesᵀ [x | h | r], db = Σ dgates."""
     j_, d, i_p = sizes.gates, sizes.size_p + sizes.reads_p, sizes.inputs_p
     if few(work.inputs, rows * i_p):
-        fill(g.gates_x, 0, g.gates_x.size, np.float32(0.0))
         accumulate_few(work.inputs, i_p, work.d_gates, j_, g.gates_x, j_, rows, sizes.inputs, j_)
         for j in range(j_):
             for i in range(sizes.inputs):

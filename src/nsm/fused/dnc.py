@@ -1,32 +1,36 @@
-"""The DNC's memory as a kernel, one sample and step at a time, without temporal links; see nsm.memories.dnc."""
+"""The DNC's memory as a kernel, one sample and step at a time, with or without temporal links; see nsm.memories.dnc."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsm.fused.algebra import copy, fill
-from nsm.fused.buffers import Buffers
+from nsm.fused.algebra import accumulate, copy, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, softplus
-from nsm.fused.lanes import choose_smaller, fma, load, numbers, splat, spread, store, total
-from nsm.fused.layout import XI, Array, padded, place_lines, place_tapes
+from nsm.fused.lanes import choose_smaller, fma, load, numbers, rounded, splat, spread, store, total
+from nsm.fused.layout import XI, Array, mask, padded, place_lines, place_tapes
 from nsm.fused.tape import (
     content,
     content_back,
     final_tapes,
+    final_versions,
     gather,
     norms,
     read_back,
+    stretch,
     tapes,
-    traced_tapes,
     version,
     versions,
 )
-from nsm.memories.dnc import USAGE_EPSILON, DNCMemory, DNCState
+from nsm.fused.workspace import Room
+from nsm.memories.dnc import DNC, USAGE_EPSILON, DNCState
+from nsm.memories.memory import RESOLUTION
 
 LIFT, SCALE = np.float32(USAGE_EPSILON), np.float32(1 - USAGE_EPSILON)
+STEPS = np.float32(1 / RESOLUTION)
 # What is kept of the write's activated interface, per row: β, 1/|k|, g_a, g_w, dβ/dξ, then erase. Before it comes the
 # reads': dβ/dξ and free gates, R each, and from `strengths` on β and 1/|k|.
 STRENGTH, KEY_INVERSE, ALLOCATE, WRITE, SLOPE, ERASE = range(6)
@@ -43,14 +47,18 @@ class DNCWork(NamedTuple):
     writes: int
     """1"""
     keep: int
-    kept_tapes: int
+    """steps in the ring"""
     strengths: int
     writing: int
     kept: int
+    linked: int
+    """1 with temporal links"""
     mask: Array
     """(N padded): 1 on slots, 0 on padding"""
     memory: Array
-    """(kept and ring, B, M, N padded)"""
+    """(the ring, B, M, N padded): before the first step of a stretch, then after every write"""
+    kept_tapes: Array
+    """(stretches, B, M, N padded): before the first step of each, or empty if there is but one"""
     inverse: Array
     """(B + rows, N padded): 1/|M(i)|, the initial ones first"""
     usage: Array
@@ -67,6 +75,24 @@ class DNCWork(NamedTuple):
     """(rows, N padded): per slot the product of the usages of all that are used less"""
     acts: Array
     """(rows, kept)"""
+    links: Array
+    """(the ring, B, N, N padded), as `memory`; like all that follows, empty without links"""
+    kept_links: Array
+    """(stretches, B, N, N padded)"""
+    precedence: Array
+    """(B + rows, N padded)"""
+    found: Array
+    """(rows, R, N padded): where the reads' content is"""
+    followed: Array
+    """(rows, 2R, N padded): where the last reads came from by the links, a line a head, then where they lead to"""
+    modes: Array
+    """(rows, R, 3): how much each head goes back, by content, ahead"""
+    d_links: Array
+    """(B, N, N padded)"""
+    d_precedence: Array
+    """(B, N padded)"""
+    d_followed: Array
+    """(2R, N padded)"""
     d_memory: Array
     """(B, M, N padded): the gradient handed from step to step"""
     d_usage: Array
@@ -112,16 +138,19 @@ def ranks(values, v, out, o, n_p):
 
 @kernel
 def allocate(m, row, now):
-    """φ and the products Π_{i<j} u[φ_i] of the allocation, from the usage lifted to u = ε + (1 − ε) usage."""
+    """φ and the products Π_{i<j} u[φ_i] of the allocation, from the usage lifted to u = ε + (1 − ε) usage.
+
+    φ is that of the usage rounded to its resolution.
+    """
     n, n_p, line = m.slots, m.slots_p, row * m.slots_p
-    lifted, rank = 0, n_p
+    lifted, rank, step = 0, n_p, 2 * n_p
     for i in range(0, n_p, 16):
+        u = load(m.usage, now * n_p + i)
+        store(m.scratch, lifted + i, fma(u, splat(SCALE), splat(LIFT)))
         # What is no slot comes after all that are.
-        u = fma(load(m.usage, now * n_p + i), splat(SCALE), splat(LIFT))
-        store(
-            m.scratch, lifted + i, choose_smaller(splat(np.float32(0.5)), load(m.mask, i), u, splat(np.float32(1e30)))
-        )
-    ranks(m.scratch, lifted, m.scratch, rank, n_p)
+        whole, last = rounded(u * splat(STEPS)), splat(np.float32(1e30))
+        store(m.scratch, step + i, choose_smaller(splat(np.float32(0.5)), load(m.mask, i), whole, last))
+    ranks(m.scratch, step, m.scratch, rank, n_p)
     for i in range(n):  # so that a NaN, which has no rank, leaves no place empty
         m.order[line + i] = i
     for i in range(n):
@@ -196,7 +225,12 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
     write(m, row, xi, wx, source, tape)
     norms(m, tape, now)
 
-    content(m, tape, now, xi, x, width, heads, m.acts, acts + m.strengths, similarity, m.address, addresses)
+    if m.linked:
+        link(m, b, t, row, before)
+        content(m, tape, now, xi, x, width, heads, m.acts, acts + m.strengths, similarity, m.found, line * heads)
+        follow(m, b, t, row, xi, x + heads * (width + 2), earlier, addresses)
+    else:
+        content(m, tape, now, xi, x, width, heads, m.acts, acts + m.strengths, similarity, m.address, addresses)
     for k in range(heads * width):
         after[reads + k] = np.float32(0.0)
     gather(m.address, addresses, n_p, m.memory, tape * width * n_p, n_p, after, reads, width, heads, width, n_p)
@@ -217,11 +251,150 @@ def write(m, row, xi, wx, source, target):
 
 
 @kernel
-def rewrite(m, sizes, table, t, b, row, xi):
-    """What the step wrote once more, unless it was kept."""
-    if (t + 1) % m.keep != 0:
-        wx = row * sizes.interface + table[1, XI]
-        write(m, row, xi, wx, version(m, b, t, 0), version(m, b, t, 1))
+def rewrite(m, sizes, table, t, b, row, previous, xi):
+    """What the step wrote once more, and how that changed the links."""
+    write(m, row, xi, row * sizes.interface + table[1, XI], version(m, b, t, 0), version(m, b, t, 1))
+    if m.linked:
+        size = m.slots * m.slots_p
+        if t % m.keep == 0:
+            copy(m.kept_links, (t // m.keep * m.batch + b) * size, m.links, version(m, b, t, 0) * size, size)
+        before = b if previous < 0 else m.batch + previous
+        relink(m, version(m, b, t, 0) * size, version(m, b, t, 1) * size, row, before)
+
+
+# --- temporal links ---------------------------------------------------------------------------------------------------
+
+
+@kernel
+def link(m, b, t, row, before):
+    """L[i,j] = (1 − w[i] − w[j]) L'[i,j] + w[i] p'[j], and no slot follows itself;  p = (1 − Σ w) p' + w."""
+    n_p, size, now = m.slots_p, m.slots * m.slots_p, m.batch + row
+    address = (now * (m.reads + 1) + m.reads) * n_p
+    old, new = version(m, b, t, 0) * size, version(m, b, t, 1) * size
+    if t % m.keep == 0:
+        if t > 0:
+            copy(m.links, (m.keep * m.batch + b) * size, m.links, old, size)
+        if m.kept_links.size:
+            copy(m.links, old, m.kept_links, (t // m.keep * m.batch + b) * size, size)
+    relink(m, old, new, row, before)
+    sums = splat(np.float32(0.0))
+    for i in range(0, n_p, 16):
+        sums = sums + load(m.address, address + i)
+    left = splat(np.float32(1.0) - total(sums))
+    for i in range(0, n_p, 16):
+        last = load(m.precedence, before * n_p + i)
+        store(m.precedence, now * n_p + i, fma(left, last, load(m.address, address + i)))
+
+
+@kernel
+def relink(m, old, new, row, before):
+    """The links alone, from links[old …] to links[new …]; p' is line `before` of the precedence."""
+    n_p, address, last = m.slots_p, ((m.batch + row) * (m.reads + 1) + m.reads) * m.slots_p, before * m.slots_p
+    for i in range(m.slots):
+        w = spread(m.address, address + i)
+        left = splat(np.float32(1.0)) - w
+        for j in range(0, n_p, 16):
+            kept = (left - load(m.address, address + j)) * load(m.links, old + i * n_p + j)
+            store(m.links, new + i * n_p + j, fma(w, load(m.precedence, last + j), kept))
+        m.links[new + i * n_p + i] = np.float32(0.0)
+
+
+@kernel
+def follow(m, b, t, row, xi, raw, earlier, addresses):
+    """w_r = π₁ Lᵀ w_r' + π₂ c_r + π₃ L w_r',  π = softmax of three modes at xi[raw …], w_r' at address[earlier …]."""
+    heads, n_p = m.reads, m.slots_p
+    links = version(m, b, t, 1) * m.slots * n_p
+    behind, found = row * 2 * heads * n_p, row * heads * n_p
+    ahead = behind + heads * n_p
+    fill(m.followed, behind, 2 * heads * n_p, np.float32(0.0))
+    multiply(m.address, earlier, n_p, m.links, links, n_p, m.followed, behind, n_p, heads, m.slots, n_p)
+    gather(m.address, earlier, n_p, m.links, links, n_p, m.followed, ahead, n_p, heads, m.slots, n_p)
+    for r in range(heads):
+        mode, from_ = (row * heads + r) * 3, raw + 3 * r
+        top = max(xi[from_], xi[from_ + 1], xi[from_ + 2])
+        e0, e1, e2 = math.exp(xi[from_] - top), math.exp(xi[from_ + 1] - top), math.exp(xi[from_ + 2] - top)
+        share = 1.0 / (e0 + e1 + e2)
+        m.modes[mode], m.modes[mode + 1], m.modes[mode + 2] = e0 * share, e1 * share, e2 * share
+        for i in range(r * n_p, (r + 1) * n_p, 16):
+            w = spread(m.modes, mode) * load(m.followed, behind + i)
+            w = fma(spread(m.modes, mode + 1), load(m.found, found + i), w)
+            store(m.address, addresses + i, fma(spread(m.modes, mode + 2), load(m.followed, ahead + i), w))
+
+
+@kernel
+def follow_back(m, row, d_xi, dx):
+    """From dw_r (scratch, a line a head) to the modes, to `d_followed`, and to content, which takes the place of dw_r.
+
+    w = π₁ behind + π₂ c + π₃ ahead     dπ_k = π_k (s_k − Σ π s) with s the sums of dw times each;  d behind = π₁ dw …
+    """
+    heads, n_p = m.reads, m.slots_p
+    behind, found = row * 2 * heads * n_p, row * heads * n_p
+    ahead, zero = behind + heads * n_p, splat(np.float32(0.0))
+    for r in range(heads):
+        mode = (row * heads + r) * 3
+        s0, s1, s2 = zero, zero, zero
+        for i in range(r * n_p, (r + 1) * n_p, 16):
+            dw = load(m.scratch, i)
+            s0 = fma(dw, load(m.followed, behind + i), s0)
+            s1 = fma(dw, load(m.found, found + i), s1)
+            s2 = fma(dw, load(m.followed, ahead + i), s2)
+            store(m.d_followed, i, spread(m.modes, mode) * dw)
+            store(m.scratch, i, spread(m.modes, mode + 1) * dw)
+            store(m.d_followed, heads * n_p + i, spread(m.modes, mode + 2) * dw)
+        d0, d1, d2 = total(s0), total(s1), total(s2)
+        inner = m.modes[mode] * d0 + m.modes[mode + 1] * d1 + m.modes[mode + 2] * d2
+        d_xi[dx + 3 * r] = m.modes[mode] * (d0 - inner)
+        d_xi[dx + 3 * r + 1] = m.modes[mode + 1] * (d1 - inner)
+        d_xi[dx + 3 * r + 2] = m.modes[mode + 2] * (d2 - inner)
+
+
+@kernel
+def link_back(m, b, t, row, before, earlier):
+    """From what followed the links, and the dL and dp that come from the step after, to the write (scratch[0 …]) and to
+    dL' and dp'.
+
+        behind_r = Lᵀ w_r',  ahead_r = L w_r'     dL[i,j] += Σ_r w_r'[i] d behind_r[j] + d ahead_r[i] w_r'[j]
+        p = (1 − Σ w) p' + w                      dw += dp − Σ dp p',  dp' = (1 − Σ w) dp
+        L = (1 − w[i] − w[j]) L' + w[i] p'[j]     dw[i] += Σ_j dL (p'[j] − L'),  dw[j] −= Σ_i dL L'
+                                                  dp'[j] += Σ_i dL w[i],  dL' = (1 − w[i] − w[j]) dL
+    """
+    heads, n_p, size = m.reads, m.slots_p, m.slots * m.slots_p
+    address, last, mine = ((m.batch + row) * (heads + 1) + heads) * n_p, before * n_p, b * n_p
+    old, links, one = version(m, b, t, 0) * size, b * size, splat(np.float32(1.0))
+    accumulate(m.address, earlier, n_p, m.d_followed, 0, n_p, m.d_links, links, n_p, heads, m.slots, n_p)
+    accumulate(m.d_followed, heads * n_p, n_p, m.address, earlier, n_p, m.d_links, links, n_p, heads, m.slots, n_p)
+    sums, along = splat(np.float32(0.0)), splat(np.float32(0.0))
+    for i in range(0, n_p, 16):
+        sums = sums + load(m.address, address + i)
+        along = fma(load(m.d_precedence, mine + i), load(m.precedence, last + i), along)
+    left, inner = one - splat(total(sums)), splat(total(along))
+    for i in range(0, n_p, 16):
+        dp = load(m.d_precedence, mine + i)
+        store(m.scratch, i, load(m.scratch, i) + (dp - inner) * load(m.mask, i))
+        store(m.d_precedence, mine + i, left * dp)
+    for i in range(m.slots):
+        place, w = links + i * n_p, spread(m.address, address + i)
+        m.d_links[place + i] = np.float32(0.0)
+        sums = splat(np.float32(0.0))
+        for j in range(0, n_p, 16):
+            d, was = load(m.d_links, place + j), load(m.links, old + i * n_p + j)
+            sums = fma(d, load(m.precedence, last + j) - was, sums)
+            store(m.scratch, j, fma(-d, was, load(m.scratch, j)))
+            store(m.d_precedence, mine + j, fma(d, w, load(m.d_precedence, mine + j)))
+            store(m.d_links, place + j, (one - w - load(m.address, address + j)) * d)
+        m.scratch[i] += total(sums)
+
+
+@kernel
+def followed_back(m, b, t):
+    """What followed the links goes back to the addresses before:  dw_r' += L d behind_r + Lᵀ d ahead_r."""
+    heads, n_p, carry = m.reads, m.slots_p, b * (m.reads + 1) * m.slots_p
+    links = version(m, b, t, 1) * m.slots * n_p
+    gather(m.d_followed, 0, n_p, m.links, links, n_p, m.d_address, carry, n_p, heads, m.slots, n_p)
+    multiply(m.d_followed, heads * n_p, n_p, m.links, links, n_p, m.d_address, carry, n_p, heads, m.slots, n_p)
+
+
+# --- and back ---------------------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -310,14 +483,25 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     strengths = heads * width
 
     copy(m.d_address, b * (heads + 1) * n_p, m.scratch, 0, heads * n_p)
-    read_back(
-        m, version(m, b, t, 1), now, b, xi, x, width, heads, m.acts, acts + m.strengths, similarity,
-        m.address, now * (heads + 1) * n_p, 0, d_read, reads, d_xi, dx, dx + strengths,
-    )  # fmt: skip
+    tape, addresses, earlier = version(m, b, t, 1), now * (heads + 1) * n_p, before * (heads + 1) * n_p
+    read_back(m, tape, b, heads, m.address, addresses, 0, d_read, reads)
+    if m.linked:
+        follow_back(m, row, d_xi, dx + heads * (width + 2))
+        content_back(
+            m, tape, now, b, xi, x, width, heads, m.acts, acts + m.strengths, similarity,
+            m.found, row * heads * n_p, 0, d_xi, dx, dx + strengths,
+        )  # fmt: skip
+    else:
+        content_back(
+            m, tape, now, b, xi, x, width, heads, m.acts, acts + m.strengths, similarity,
+            m.address, addresses, 0, d_xi, dx, dx + strengths,
+        )  # fmt: skip
     for r in range(heads):
         d_xi[dx + strengths + r] *= m.acts[acts + r]
 
     copy(m.d_address, (b * (heads + 1) + heads) * n_p, m.scratch, 0, n_p)
+    if m.linked:
+        link_back(m, b, t, row, before, earlier)
     source = version(m, b, t, 0)
     write_back(m, b, row, source, now, xi, wx, d_xi, dwx)
     content_back(
@@ -329,20 +513,28 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     fill(m.scratch, 2 * n_p, n_p, np.float32(0.0))
     allocate_back(m, row, now, 3 * n_p, 2 * n_p)
     usage_back(m, b, row, before, 2 * n_p, d_xi, dx)
+    if m.linked:
+        followed_back(m, b, t)
 
 
 class DNCTape:
     """The Python side of the kernel: buffers for a chunk, states in and out."""
 
-    def __init__(self, memory: DNCMemory) -> None:
-        if memory.config.links:
-            raise ValueError("temporal links have no kernel")
-        self.config = memory.config
+    State = DNCState
 
-    def work(self, buffers: Buffers, batch: int, steps: int, rows: int, slots: int, whole: bool) -> DNCWork:
+    def __init__(self, config: DNC) -> None:
+        self.config = config
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many addresses are read, and how many written."""
+        return self.config.read_heads, 1
+
+    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> DNCWork:
         n_p, m, reads = padded(slots), self.config.width, self.config.read_heads
         count, strengths = batch + rows, padded(2 * reads)
-        keep, kept_tapes, held = tapes(steps, 1, 4 * m * n_p, whole)
+        linked = int(self.config.links)
+        keep = stretch(steps, 1, 4 * (m + linked * slots) * n_p, whole)
         writing = strengths + padded(reads) + reads
         kept = writing + SLOPE + padded(m + 1)
         return DNCWork(
@@ -353,56 +545,67 @@ class DNCTape:
             reads,
             1,
             keep,
-            kept_tapes,
             strengths,
             writing,
             kept,
-            buffers.mask(slots, n_p),
-            buffers.take("memory", held * batch * m * n_p),
-            buffers.take("inverse", count * n_p),
-            buffers.take("usage", count * n_p),
-            buffers.take("address", count * (reads + 1) * n_p),
-            buffers.take("similarity", rows * (reads + 1) * n_p),
-            buffers.take("content", rows * n_p),
-            buffers.take("order", rows * n_p).view(np.int32),
-            buffers.take("product", rows * n_p),
-            buffers.take("acts", rows * kept),
-            buffers.take("d_memory", batch * m * n_p),
-            buffers.take("d_usage", batch * n_p),
-            buffers.take("d_address", batch * (reads + 1) * n_p),
-            buffers.take("scratch", (reads + 4) * n_p),
+            linked,
+            mask(slots, n_p),
+            *tapes(room, batch, steps, 1, m * n_p, keep),
+            room.keep(count * n_p),
+            room.keep(count * n_p),
+            room.keep(count * (reads + 1) * n_p),
+            room.keep(rows * (reads + 1) * n_p),
+            room.keep(rows * n_p),
+            room.keep(rows * n_p).view(np.int32),
+            room.keep(rows * n_p),
+            room.keep(rows * kept),
+            *tapes(room, batch, steps, 1, linked * slots * n_p, keep),
+            room.keep(linked * count * n_p),
+            room.keep(linked * rows * reads * n_p),
+            room.keep(linked * rows * 2 * reads * n_p),
+            room.keep(linked * rows * reads * 3),
+            room.use(linked * batch * slots * n_p),
+            room.use(linked * batch * n_p),
+            room.use(linked * 2 * reads * n_p),
+            room.use(batch * m * n_p),
+            room.use(batch * n_p),
+            room.use(batch * (reads + 1) * n_p),
+            room.use((reads + 4) * n_p),
         )
 
     def load(self, work: DNCWork, state: DNCState) -> None:
         """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
-        self._place((work.memory, work.usage, work.address), work, state)
+        self._place((work.memory, work.usage, work.address, work.precedence, work.links), work, state)
 
     def _place(self, arrays: tuple[Array, ...], work: DNCWork, state: DNCState) -> None:
-        memory, usage, address = arrays
-        place_tapes(state.memory, work.slots_p, memory)
-        place_lines(state.usage.reshape(work.batch, 1, -1), np.arange(1), 1, work.slots_p, usage)
-        reads = work.reads
-        place_lines(state.read_addresses, np.arange(reads), reads + 1, work.slots_p, address)
-        place_lines(state.write_address, np.array([reads]), reads + 1, work.slots_p, address)
+        memory, usage, address, precedence, links = arrays
+        n_p, reads, one = work.slots_p, work.reads, np.arange(1)
+        place_tapes(state.memory, n_p, memory)
+        place_lines(state.usage[:, None], one, 1, n_p, usage)
+        place_lines(state.read_addresses, np.arange(reads), reads + 1, n_p, address)
+        place_lines(state.write_address, one + reads, reads + 1, n_p, address)
+        if work.linked:
+            place_lines(state.precedence[:, None], one, 1, n_p, precedence)
+            place_lines(state.links, np.arange(work.slots), work.slots, n_p, links)
 
-    def _rest(self, usage: Array, address: Array, work: DNCWork, which: Any) -> tuple[Array, ...]:
-        """All of a state but the tape."""
-        lines = versions(address, work.reads + 1, work)[which, :, : work.slots]
-        return (
-            versions(usage, 1, work)[which, 0, : work.slots].copy(),
-            np.ascontiguousarray(lines[:, :-1]),
-            np.ascontiguousarray(lines[:, -1:]),
-            np.zeros((work.batch, 0), np.float32),
-            np.zeros((work.batch, 0, 0), np.float32),
-        )
+    def _state(self, memory: Array, arrays: tuple[Array, ...], work: DNCWork, rows: Any, links: Any) -> DNCState:
+        """The state in these rows; those of the links are counted as tapes are."""
+        n, usage, address, precedence, linked = work.slots, *arrays
+        lines = versions(address, work.reads + 1, work)[rows, :, :n]
+        ordered = (np.zeros((work.batch, 0), np.float32), np.zeros((work.batch, 0, 0), np.float32))
+        if work.linked:
+            ordered = versions(precedence, 1, work)[rows, 0, :n], versions(linked, n, work)[links, :, :n]
+        parts = versions(usage, 1, work)[rows, 0, :n], lines[:, :-1], lines[:, -1:], *ordered
+        return DNCState(memory, *map(np.ascontiguousarray, parts))
 
     def final(self, work: DNCWork, last: Array, lengths: Array) -> DNCState:
-        """The state after each sample's `last` row, on the way there: on the way back the ring is used again."""
-        return DNCState(final_tapes(work, lengths), *self._rest(work.usage, work.address, work, work.batch + last))
+        """The state after each sample's `last` row, from the end of the way there."""
+        arrays = work.usage, work.address, work.precedence, work.links
+        return self._state(final_tapes(work, lengths), arrays, work, work.batch + last, final_versions(work, lengths))
 
     def load_gradient(self, work: DNCWork, d_final: DNCState | None) -> None:
         """The gradient of the final state, where the backward pass begins."""
-        arrays = (work.d_memory, work.d_usage, work.d_address)
+        arrays = (work.d_memory, work.d_usage, work.d_address, work.d_precedence, work.d_links)
         if d_final is not None:
             self._place(arrays, work, d_final)
             return
@@ -413,10 +616,16 @@ class DNCTape:
         """The gradient of the initial state, where the backward pass ended."""
         first = slice(work.batch)
         tapes = versions(work.d_memory, work.width, work)[first, :, : work.slots].transpose(0, 2, 1)
-        return DNCState(np.ascontiguousarray(tapes), *self._rest(work.d_usage, work.d_address, work, first))
+        arrays = work.d_usage, work.d_address, work.d_precedence, work.d_links
+        return self._state(np.ascontiguousarray(tapes), arrays, work, first, first)
 
-    def trace(self, work: DNCWork, steps: Array, owners: Array) -> tuple[Array, Array, Array]:
-        """Per row of a pass that kept the whole: read addresses (R, N), the write address (1, N), the tape (N, M)."""
-        after, n = slice(work.batch, work.batch + len(steps)), work.slots
-        lines = versions(work.address, work.reads + 1, work)[after, :, :n]
-        return lines[:, :-1], lines[:, -1:], traced_tapes(work, steps, owners)
+    def addresses(self, work: DNCWork, rows: int) -> tuple[Array, Array]:
+        """Per row where it read (R, N), and where it wrote (1, N)."""
+        lines = versions(work.address, work.reads + 1, work)[work.batch : work.batch + rows, :, : work.slots]
+        return lines[:, :-1], lines[:, -1:]
+
+    def shapes(self, batch: int, slots: int) -> tuple[tuple[int, ...], ...]:
+        """Of the arrays of a state."""
+        c, linked = self.config, slots * self.config.links
+        read, write = (batch, c.read_heads, slots), (batch, 1, slots)
+        return (batch, slots, c.width), (batch, slots), read, write, (batch, linked), (batch, linked, linked)

@@ -27,6 +27,7 @@ from numba.extending import (
     register_model,
     type_callable,
 )
+from numba.np.arrayobj import populate_array
 
 WIDTH = 16
 """Lanes in a vector: one AVX-512 register of 32-bit floats, two AVX ones, four NEON ones."""
@@ -117,6 +118,21 @@ def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, index, floats), codegen
+
+
+@intrinsic
+def floats_at(typingctx: Any, address: Any) -> Any:
+    """The numbers at an address, as an array whose end nobody asks for: a tensor that a kernel was handed."""
+    array_type = types.Array(types.float32, 1, "C")
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(array_type)(context, builder)
+        four = context.get_constant(types.intp, 4)
+        data = builder.inttoptr(arguments[0], array.data.type)
+        populate_array(array, data=data, shape=[four], strides=[four], itemsize=four, meminfo=None)
+        return array._getvalue()
+
+    return array_type(types.int64), codegen
 
 
 @intrinsic
@@ -241,7 +257,7 @@ def choose_smaller(typingctx: Any, a: Any, b: Any, then: Any, otherwise: Any) ->
 
 @intrinsic
 def rounded(typingctx: Any, a: Any) -> Any:
-    """The nearest whole number in each lane."""
+    """The nearest whole number in each lane, the even one of two."""
     return floats(a), lambda context, builder, signature, arguments: _llvm("rint", 1)(builder, arguments)
 
 

@@ -1,16 +1,18 @@
 """Where everything lies: the sizes of a machine, its weights packed for the kernels, its gradients unpacked again.
 
-A machine's parameters are one flat buffer in the order of `machine.parameters()`. The kernels want each matrix with its
-long axis along the lanes, padded to 16, and both ways round: one for the forward product, one for the backward.
+Parameters come as tensors of their own, each by its address. The kernels want each matrix with its long axis along the
+lanes, padded to 16, and both ways round: one for the forward product, one for the backward.
 
     state row   [h (padded) | r (padded)]                     what a step hands on, D wide
-    gates       [i | f | g | o], each padded                  J wide (feed-forward: one block)
+    gates       [i | f | g | o], each padded                  J wide (GRU: [r | z | n of x and r | n of h]; others: one)
     raw         per head and program ξ_p (padded), then per head [query, strength] (padded)      Q wide
     interface   per head ξ (padded)                           X wide
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +20,14 @@ from numba.extending import register_jitable
 
 from nsm.fused.algebra import fill
 from nsm.fused.cache import compiled, compiled_long, kernel
-from nsm.fused.lanes import load, store, transpose_block
+from nsm.fused.lanes import floats_at, load, store, transpose_block
 from nsm.similarity import EPSILON
 
 Array = Any
 """A float32 array. Any, because states are the reference's named tuples, holding arrays in place of tensors."""
 
+FEED_FORWARD, RNN, GRU, LSTM = range(4)
+CONTROLLERS = {"feed-forward": FEED_FORWARD, "rnn": RNN, "gru": GRU, "lstm": LSTM}
 STATIC, KEY_VALUE, DIRECT, UNIFORM, GUMBEL = range(5)
 ATTENTION = {None: STATIC, "key-value": KEY_VALUE, "direct": DIRECT, "uniform": UNIFORM, "gumbel": GUMBEL}
 
@@ -34,11 +38,10 @@ def padded(width: int) -> int:
     return (width + 15) // 16 * 16
 
 
-def aligned(size: int) -> Array:
-    """Zeros whose first lies at a multiple of 64 bytes: a vector that straddles two cache lines costs two loads."""
-    raw = np.zeros(4 * size + 64, np.uint8)
-    offset = -raw.ctypes.data % 64
-    return raw[offset : offset + 4 * size].view(np.float32)
+@lru_cache(maxsize=256)
+def mask(width: int, whole: int) -> Array:
+    """1 for the first `width` of `whole` numbers, 0 for the others, which are padding."""
+    return (np.arange(whole) < width).astype(np.float32)
 
 
 class Sizes(NamedTuple):
@@ -53,7 +56,7 @@ class Sizes(NamedTuple):
     reads: int
     reads_p: int
     gates: int
-    lstm: int
+    controller: int
     controller_norm: int
     interface_norm: int
     heads: int
@@ -79,10 +82,11 @@ class Scales(NamedTuple):
 
 # Columns of the table of heads.
 RAW, QUERY, XI, LENGTH, LENGTH_P = range(5)
-# Rows of the table of parameter positions: the machine's, then per head. −1 where a machine has no such parameter.
-WEIGHT_IH, BIAS_IH, WEIGHT_HH, BIAS_HH, GATE_NORM, CELL_NORM_W, CELL_NORM_B, OUT_W, OUT_B, HIDDEN, CELL = range(11)
-HEAD = 11
-VALUES, BIAS, KEYS, QUERY_W, QUERY_B, STRENGTH_W, STRENGTH_B, NORM_W, NORM_B = range(9)
+# Rows of the table of parameters' addresses: the machine's, then per head. 0 where a machine has no such parameter.
+WEIGHT_IH, BIAS_IH, WEIGHT_HH, BIAS_HH, CELL_NORM_W, CELL_NORM_B, OUT_W, OUT_B, HIDDEN, CELL, GATE_NORM = range(11)
+HEAD = GATE_NORM + 8
+"""A weight and a bias for the norm of each gate come before."""
+WEIGHT, BIAS, KEY, QUERY_W, QUERY_B, STRENGTH_W, STRENGTH_B, NORM_W, NORM_B = range(9)
 HEAD_FIELDS = 9
 
 
@@ -125,29 +129,28 @@ class Weights(NamedTuple):
     """(2, n padded): of the learned initial state, h_0 and the cell, the gradient only"""
 
 
-def weights(sizes: Sizes) -> Weights:
-    """Zeroed buffers of the right sizes; what is padding stays zero."""
+def weights(take: Callable[[int], Array], sizes: Sizes) -> Weights:
+    """Buffers of the right sizes. Their padding must be zero: whoever makes them fills them with zeros first."""
     s, j, d = sizes, sizes.gates, sizes.row
-    shapes = Weights(
-        gates_x=s.inputs * j,
-        gates_s=d * j,
-        gates_bias=j,
-        gates_x_back=j * s.inputs_p,
-        gates_s_back=j * d,
-        raw=s.size * s.raw,
-        raw_bias=s.raw,
-        raw_back=s.raw * s.size_p,
-        keys=s.heads * s.programs * max(1, s.keys),
-        key_inverses=s.heads * s.programs,
-        out=d * s.outputs_p,
-        out_bias=s.outputs_p,
-        out_back=s.outputs_p * d,
-        gate_norm=2 * j,
-        cell_norm=2 * s.size_p,
-        interface_norm=2 * s.interface,
-        start=2 * s.size_p,
+    return Weights(
+        gates_x=take(s.inputs * j),
+        gates_s=take(d * j),
+        gates_bias=take(j),
+        gates_x_back=take(j * s.inputs_p),
+        gates_s_back=take(j * d),
+        raw=take(s.size * s.raw),
+        raw_bias=take(s.raw),
+        raw_back=take(s.raw * s.size_p),
+        keys=take(s.heads * s.programs * max(1, s.keys)),
+        key_inverses=take(s.heads * s.programs),
+        out=take(d * s.outputs_p),
+        out_bias=take(s.outputs_p),
+        out_back=take(s.outputs_p * d),
+        gate_norm=take(2 * j),
+        cell_norm=take(2 * s.size_p),
+        interface_norm=take(2 * s.interface),
+        start=take(2 * s.size_p),
     )
-    return Weights(*(aligned(padded(max(1, size))) for size in shapes))
 
 
 @kernel
@@ -196,59 +199,74 @@ def _add_transposed(a, a0, lda, rows, columns, c, c0, ldc):
                 c[c0 + j * ldc + i] += a[a0 + i * lda + j]
 
 
+@kernel
+def _gates(sizes):
+    """How many gates the controller's parameters have."""
+    return 3 if sizes.controller == GRU else sizes.gates // sizes.size_p
+
+
+@kernel
+def _recurrent(sizes, gate):
+    """Where a gate's recurrent part goes: a GRU keeps that of its candidate apart, to multiply it by r."""
+    return 3 if sizes.controller == GRU and gate == 2 else gate
+
+
 @compiled_long
-def pack(flat, where, table, sizes, w):
-    """Lay the flat parameters out for the kernels."""
+def pack(where, table, sizes, w):
+    """Lay the parameters at the addresses `where` out for the kernels."""
     n, n_p, j_, q_, d = sizes.size, sizes.size_p, sizes.gates, sizes.raw, sizes.size_p + sizes.reads_p
     inputs, i_p, o_p = sizes.inputs + sizes.reads, sizes.inputs_p, sizes.outputs_p
-    for gate in range(j_ // n_p):
-        place, rows = gate * n_p, where[WEIGHT_IH] + gate * n * inputs
-        _transpose(flat, rows, inputs, n, sizes.inputs, w.gates_x, place, j_)
-        _copy(flat, rows, inputs, n, sizes.inputs, w.gates_x_back, place * i_p, i_p)
-        _transpose(flat, rows + sizes.inputs, inputs, n, sizes.reads, w.gates_s, n_p * j_ + place, j_)
-        _copy(flat, rows + sizes.inputs, inputs, n, sizes.reads, w.gates_s_back, place * d + n_p, d)
-        _copy(flat, where[BIAS_IH] + gate * n, 0, 1, n, w.gates_bias, place, 0)
-        if sizes.lstm:
-            rows = where[WEIGHT_HH] + gate * n * n
-            _transpose(flat, rows, n, n, n, w.gates_s, place, j_)
-            _copy(flat, rows, n, n, n, w.gates_s_back, place * d, d)
-            if where[BIAS_HH] >= 0:
-                _add(flat, where[BIAS_HH] + gate * n, 0, 1, n, w.gates_bias, place, 0)
+    for gate in range(_gates(sizes)):
+        place, rows, weight = gate * n_p, gate * n * inputs, floats_at(where[WEIGHT_IH])
+        _transpose(weight, rows, inputs, n, sizes.inputs, w.gates_x, place, j_)
+        _copy(weight, rows, inputs, n, sizes.inputs, w.gates_x_back, place * i_p, i_p)
+        _transpose(weight, rows + sizes.inputs, inputs, n, sizes.reads, w.gates_s, n_p * j_ + place, j_)
+        _copy(weight, rows + sizes.inputs, inputs, n, sizes.reads, w.gates_s_back, place * d + n_p, d)
+        _copy(floats_at(where[BIAS_IH]), gate * n, 0, 1, n, w.gates_bias, place, 0)
+        if sizes.controller != FEED_FORWARD:
+            rows, weight, own = gate * n * n, floats_at(where[WEIGHT_HH]), _recurrent(sizes, gate) * n_p
+            _transpose(weight, rows, n, n, n, w.gates_s, own, j_)
+            _copy(weight, rows, n, n, n, w.gates_s_back, own * d, d)
+            if where[BIAS_HH]:
+                _add(floats_at(where[BIAS_HH]), gate * n, 0, 1, n, w.gates_bias, own, 0)
         if sizes.controller_norm:
-            # A gate's norm is a weight followed by a bias, and so on for the next gate.
-            _copy(flat, where[GATE_NORM] + 2 * gate * n, n, 2, n, w.gate_norm, place, j_)
+            _copy(floats_at(where[GATE_NORM + 2 * gate]), 0, 0, 1, n, w.gate_norm, place, 0)
+            _copy(floats_at(where[GATE_NORM + 2 * gate + 1]), 0, 0, 1, n, w.gate_norm, j_ + place, 0)
     if sizes.controller_norm:
-        _copy(flat, where[CELL_NORM_W], where[CELL_NORM_B] - where[CELL_NORM_W], 2, n, w.cell_norm, 0, n_p)
+        _copy(floats_at(where[CELL_NORM_W]), 0, 0, 1, n, w.cell_norm, 0, 0)
+        _copy(floats_at(where[CELL_NORM_B]), 0, 0, 1, n, w.cell_norm, n_p, 0)
 
     for h in range(sizes.heads):
         at, length, column = HEAD + h * HEAD_FIELDS, table[h, LENGTH], table[h, RAW]
+        weight, bias = floats_at(where[at + WEIGHT]), floats_at(where[at + BIAS])
         if sizes.attention == STATIC:
-            _transpose(flat, where[at + VALUES], n, length, n, w.raw, column, q_)
-            _copy(flat, where[at + VALUES], n, length, n, w.raw_back, column * n_p, n_p)
-            _copy(flat, where[at + BIAS], 0, 1, length, w.raw_bias, column, 0)
+            _transpose(weight, 0, n, length, n, w.raw, column, q_)
+            _copy(weight, 0, n, length, n, w.raw_back, column * n_p, n_p)
+            _copy(bias, 0, 0, 1, length, w.raw_bias, column, 0)
         else:
             for p in range(sizes.programs):
-                program = where[at + VALUES] + p * (n + 1) * length
-                _copy(flat, program, length, n, length, w.raw, column, q_)
-                _transpose(flat, program, length, n, length, w.raw_back, column * n_p, n_p)
-                _copy(flat, program + n * length, 0, 1, length, w.raw_bias, column, 0)
+                _copy(weight, p * n * length, length, n, length, w.raw, column, q_)
+                _transpose(weight, p * n * length, length, n, length, w.raw_back, column * n_p, n_p)
+                _copy(bias, p * length, 0, 1, length, w.raw_bias, column, 0)
                 column += table[h, LENGTH_P]
         if sizes.interface_norm:
-            step = where[at + NORM_B] - where[at + NORM_W]
-            _copy(flat, where[at + NORM_W], step, 2, length, w.interface_norm, table[h, XI], sizes.interface)
+            _copy(floats_at(where[at + NORM_W]), 0, 0, 1, length, w.interface_norm, table[h, XI], 0)
+            _copy(floats_at(where[at + NORM_B]), 0, 0, 1, length, w.interface_norm, sizes.interface + table[h, XI], 0)
         if sizes.attention == STATIC or sizes.attention == UNIFORM:
             continue
         query, strength = table[h, QUERY], table[h, QUERY] + sizes.keys
-        _transpose(flat, where[at + QUERY_W], n, sizes.keys, n, w.raw, query, q_)
-        _copy(flat, where[at + QUERY_W], n, sizes.keys, n, w.raw_back, query * n_p, n_p)
-        _transpose(flat, where[at + STRENGTH_W], n, 1, n, w.raw, strength, q_)
-        _copy(flat, where[at + STRENGTH_W], n, 1, n, w.raw_back, strength * n_p, n_p)
-        if where[at + QUERY_B] >= 0:
-            _copy(flat, where[at + QUERY_B], 0, 1, sizes.keys, w.raw_bias, query, 0)
-            _copy(flat, where[at + STRENGTH_B], 0, 1, 1, w.raw_bias, strength, 0)
+        weight = floats_at(where[at + QUERY_W])
+        _transpose(weight, 0, n, sizes.keys, n, w.raw, query, q_)
+        _copy(weight, 0, n, sizes.keys, n, w.raw_back, query * n_p, n_p)
+        weight = floats_at(where[at + STRENGTH_W])
+        _transpose(weight, 0, n, 1, n, w.raw, strength, q_)
+        _copy(weight, 0, n, 1, n, w.raw_back, strength * n_p, n_p)
+        if where[at + QUERY_B]:
+            _copy(floats_at(where[at + QUERY_B]), 0, 0, 1, sizes.keys, w.raw_bias, query, 0)
+            _copy(floats_at(where[at + STRENGTH_B]), 0, 0, 1, 1, w.raw_bias, strength, 0)
         if sizes.attention != DIRECT:
             count = sizes.programs * sizes.keys
-            _copy(flat, where[at + KEYS], 0, 1, count, w.keys, h * count, 0)
+            _copy(floats_at(where[at + KEY]), 0, 0, 1, count, w.keys, h * count, 0)
             if sizes.bounded:
                 for i in range(h * count, (h + 1) * count):
                     w.keys[i] = np.tanh(w.keys[i])
@@ -258,86 +276,76 @@ def pack(flat, where, table, sizes, w):
                     squares += float(w.keys[k]) ** 2
                 w.key_inverses[p] = 1.0 / np.sqrt(squares)
 
-    width = n + sizes.reads
-    _transpose(flat, where[OUT_W], width, sizes.outputs, n, w.out, 0, o_p)
-    _transpose(flat, where[OUT_W] + n, width, sizes.outputs, sizes.reads, w.out, n_p * o_p, o_p)
-    _copy(flat, where[OUT_W], width, sizes.outputs, n, w.out_back, 0, d)
-    _copy(flat, where[OUT_W] + n, width, sizes.outputs, sizes.reads, w.out_back, n_p, d)
-    _copy(flat, where[OUT_B], 0, 1, sizes.outputs, w.out_bias, 0, 0)
-
-
-@kernel
-def clear(g):
-    """Zero the gradients; the layouts that only products read are left alone."""
-    fill(g.gates_x_back, 0, g.gates_x_back.size, np.float32(0.0))
-    fill(g.gates_s_back, 0, g.gates_s_back.size, np.float32(0.0))
-    fill(g.gates_bias, 0, g.gates_bias.size, np.float32(0.0))
-    fill(g.raw, 0, g.raw.size, np.float32(0.0))
-    fill(g.raw_bias, 0, g.raw_bias.size, np.float32(0.0))
-    fill(g.keys, 0, g.keys.size, np.float32(0.0))
-    fill(g.out_back, 0, g.out_back.size, np.float32(0.0))
-    fill(g.out_bias, 0, g.out_bias.size, np.float32(0.0))
-    fill(g.gate_norm, 0, g.gate_norm.size, np.float32(0.0))
-    fill(g.cell_norm, 0, g.cell_norm.size, np.float32(0.0))
-    fill(g.interface_norm, 0, g.interface_norm.size, np.float32(0.0))
-    fill(g.start, 0, g.start.size, np.float32(0.0))
+    width, weight = n + sizes.reads, floats_at(where[OUT_W])
+    _transpose(weight, 0, width, sizes.outputs, n, w.out, 0, o_p)
+    _transpose(weight, n, width, sizes.outputs, sizes.reads, w.out, n_p * o_p, o_p)
+    _copy(weight, 0, width, sizes.outputs, n, w.out_back, 0, d)
+    _copy(weight, n, width, sizes.outputs, sizes.reads, w.out_back, n_p, d)
+    _copy(floats_at(where[OUT_B]), 0, 0, 1, sizes.outputs, w.out_bias, 0, 0)
 
 
 @compiled_long
-def unpack(g, w, where, table, sizes, start, flat):
-    """Add the gradients the kernels left to the flat buffer: `pack` the other way. `start`: the initial state's too."""
+def unpack(g, w, where, table, sizes):
+    """Add the gradients the kernels left to those at the addresses `where`: `pack` the other way.
+
+    HIDDEN and CELL are those of a learned initial state, for who has no other way to it than this.
+    """
     n, n_p, j_, q_, d = sizes.size, sizes.size_p, sizes.gates, sizes.raw, sizes.size_p + sizes.reads_p
     inputs, i_p = sizes.inputs + sizes.reads, sizes.inputs_p
-    for gate in range(j_ // n_p):
-        place, rows = gate * n_p, where[WEIGHT_IH] + gate * n * inputs
-        _add(g.gates_x_back, place * i_p, i_p, n, sizes.inputs, flat, rows, inputs)
-        _add(g.gates_s_back, place * d + n_p, d, n, sizes.reads, flat, rows + sizes.inputs, inputs)
-        _add(g.gates_bias, place, 0, 1, n, flat, where[BIAS_IH] + gate * n, 0)
-        if sizes.lstm:
-            _add(g.gates_s_back, place * d, d, n, n, flat, where[WEIGHT_HH] + gate * n * n, n)
-            if where[BIAS_HH] >= 0:
-                _add(g.gates_bias, place, 0, 1, n, flat, where[BIAS_HH] + gate * n, 0)
+    for gate in range(_gates(sizes)):
+        place, rows, weight = gate * n_p, gate * n * inputs, floats_at(where[WEIGHT_IH])
+        _add(g.gates_x_back, place * i_p, i_p, n, sizes.inputs, weight, rows, inputs)
+        _add(g.gates_s_back, place * d + n_p, d, n, sizes.reads, weight, rows + sizes.inputs, inputs)
+        _add(g.gates_bias, place, 0, 1, n, floats_at(where[BIAS_IH]), gate * n, 0)
+        if sizes.controller != FEED_FORWARD:
+            own = _recurrent(sizes, gate) * n_p
+            _add(g.gates_s_back, own * d, d, n, n, floats_at(where[WEIGHT_HH]), gate * n * n, n)
+            if where[BIAS_HH]:
+                _add(g.gates_bias, own, 0, 1, n, floats_at(where[BIAS_HH]), gate * n, 0)
         if sizes.controller_norm:
-            _add(g.gate_norm, place, j_, 2, n, flat, where[GATE_NORM] + 2 * gate * n, n)
+            _add(g.gate_norm, place, 0, 1, n, floats_at(where[GATE_NORM + 2 * gate]), 0, 0)
+            _add(g.gate_norm, j_ + place, 0, 1, n, floats_at(where[GATE_NORM + 2 * gate + 1]), 0, 0)
     if sizes.controller_norm:
-        _add(g.cell_norm, 0, n_p, 2, n, flat, where[CELL_NORM_W], where[CELL_NORM_B] - where[CELL_NORM_W])
+        _add(g.cell_norm, 0, 0, 1, n, floats_at(where[CELL_NORM_W]), 0, 0)
+        _add(g.cell_norm, n_p, 0, 1, n, floats_at(where[CELL_NORM_B]), 0, 0)
 
     for h in range(sizes.heads):
         at, length, column = HEAD + h * HEAD_FIELDS, table[h, LENGTH], table[h, RAW]
+        weight, bias = floats_at(where[at + WEIGHT]), floats_at(where[at + BIAS])
         if sizes.attention == STATIC:
-            _add_transposed(g.raw, column, q_, n, length, flat, where[at + VALUES], n)
-            _add(g.raw_bias, column, 0, 1, length, flat, where[at + BIAS], 0)
+            _add_transposed(g.raw, column, q_, n, length, weight, 0, n)
+            _add(g.raw_bias, column, 0, 1, length, bias, 0, 0)
         else:
             for p in range(sizes.programs):
-                program = where[at + VALUES] + p * (n + 1) * length
-                _add(g.raw, column, q_, n, length, flat, program, length)
-                _add(g.raw_bias, column, 0, 1, length, flat, program + n * length, 0)
+                _add(g.raw, column, q_, n, length, weight, p * n * length, length)
+                _add(g.raw_bias, column, 0, 1, length, bias, p * length, 0)
                 column += table[h, LENGTH_P]
         if sizes.interface_norm:
-            step = where[at + NORM_B] - where[at + NORM_W]
-            _add(g.interface_norm, table[h, XI], sizes.interface, 2, length, flat, where[at + NORM_W], step)
+            _add(g.interface_norm, table[h, XI], 0, 1, length, floats_at(where[at + NORM_W]), 0, 0)
+            _add(g.interface_norm, sizes.interface + table[h, XI], 0, 1, length, floats_at(where[at + NORM_B]), 0, 0)
         if sizes.attention == STATIC or sizes.attention == UNIFORM:
             continue
         query, strength = table[h, QUERY], table[h, QUERY] + sizes.keys
-        _add_transposed(g.raw, query, q_, n, sizes.keys, flat, where[at + QUERY_W], n)
-        _add_transposed(g.raw, strength, q_, n, 1, flat, where[at + STRENGTH_W], n)
-        if where[at + QUERY_B] >= 0:
-            _add(g.raw_bias, query, 0, 1, sizes.keys, flat, where[at + QUERY_B], 0)
-            _add(g.raw_bias, strength, 0, 1, 1, flat, where[at + STRENGTH_B], 0)
+        _add_transposed(g.raw, query, q_, n, sizes.keys, floats_at(where[at + QUERY_W]), 0, n)
+        _add_transposed(g.raw, strength, q_, n, 1, floats_at(where[at + STRENGTH_W]), 0, n)
+        if where[at + QUERY_B]:
+            _add(g.raw_bias, query, 0, 1, sizes.keys, floats_at(where[at + QUERY_B]), 0, 0)
+            _add(g.raw_bias, strength, 0, 1, 1, floats_at(where[at + STRENGTH_B]), 0, 0)
         if sizes.attention != DIRECT:
+            key = floats_at(where[at + KEY])
             for i in range(sizes.programs * sizes.keys):
                 place = h * sizes.programs * sizes.keys + i
                 slope = 1 - w.keys[place] * w.keys[place] if sizes.bounded else np.float32(1.0)
-                flat[where[at + KEYS] + i] += slope * g.keys[place]
+                key[i] += slope * g.keys[place]
 
-    width = n + sizes.reads
-    _add(g.out_back, 0, d, sizes.outputs, n, flat, where[OUT_W], width)
-    _add(g.out_back, n_p, d, sizes.outputs, sizes.reads, flat, where[OUT_W] + n, width)
-    _add(g.out_bias, 0, 0, 1, sizes.outputs, flat, where[OUT_B], 0)
-    if start and where[HIDDEN] >= 0:
-        _add(g.start, 0, 0, 1, n, flat, where[HIDDEN], 0)
-    if start and where[CELL] >= 0:
-        _add(g.start, n_p, 0, 1, n, flat, where[CELL], 0)
+    width, weight = n + sizes.reads, floats_at(where[OUT_W])
+    _add(g.out_back, 0, d, sizes.outputs, n, weight, 0, width)
+    _add(g.out_back, n_p, d, sizes.outputs, sizes.reads, weight, n, width)
+    _add(g.out_bias, 0, 0, 1, sizes.outputs, floats_at(where[OUT_B]), 0, 0)
+    if where[HIDDEN]:
+        _add(g.start, 0, 0, 1, n, floats_at(where[HIDDEN]), 0, 0)
+    if where[CELL]:
+        _add(g.start, n_p, 0, 1, n, floats_at(where[CELL]), 0, 0)
 
 
 @compiled

@@ -7,23 +7,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsm.fused.algebra import accumulate, copy, fill, multiply
-from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid
 from nsm.fused.lanes import fma, load, splat, spread, store, total
-from nsm.fused.layout import LENGTH_P, XI, Array, padded, place_lines, place_tapes
+from nsm.fused.layout import LENGTH_P, XI, Array, mask, padded, place_lines, place_tapes
 from nsm.fused.tape import (
     content,
+    content_back,
     final_tapes,
     gather,
     norms,
     read_back,
+    stretch,
     tapes,
-    traced_tapes,
     version,
     versions,
 )
-from nsm.memories.lrua import LRUAMemory, LRUAState
+from nsm.fused.workspace import Room
+from nsm.memories.lrua import LRUA, LRUAState
+from nsm.memories.memory import RESOLUTION
+
+STEPS = np.float32(1 / RESOLUTION)
 
 
 class LRUAWork(NamedTuple):
@@ -42,7 +46,7 @@ class LRUAWork(NamedTuple):
     writes: int
     """1"""
     keep: int
-    kept_tapes: int
+    """steps in the ring"""
     least: int
     """how many slots count as least used, N at most"""
     write_first: int
@@ -52,7 +56,9 @@ class LRUAWork(NamedTuple):
     mask: Array
     """(N padded): 1 on slots, 0 on padding"""
     memory: Array
-    """(kept and ring, B, M, N padded)"""
+    """(the ring, B, M, N padded): before the first step of a stretch, then after every write"""
+    kept_tapes: Array
+    """(stretches, B, M, N padded): before the first step of each, or empty if there is but one"""
     inverse: Array
     """(B + rows, N padded): 1/|M(i)|, the initial ones first"""
     usage: Array
@@ -88,13 +94,13 @@ def start(m):
 def least_used(m, usage, hot):
     """The `least` least used slots of usage[usage …], equals by position: 1 there in scratch[hot …]; returns the first.
 
-    The slots found so far stand in order in scratch, values, then positions: one that comes later has to be smaller
-    than the last of them to get in, and stays behind its equals.
+    Usage is compared at its resolution. The slots found so far stand in order in scratch, values, then positions: one
+    that comes later has to be smaller than the last of them to get in, and stays behind its equals.
     """
     count, held = m.least, 0
     fill(m.scratch, hot, m.slots_p, np.float32(0.0))
     for i in range(m.slots):
-        u = m.usage[usage + i]
+        u = np.rint(m.usage[usage + i] * STEPS)
         if held == count and not u < m.scratch[count - 1]:
             continue
         place = held if held < count else count - 1
@@ -179,10 +185,9 @@ def write(m, sizes, table, row, xi, source, target):
 
 
 @kernel
-def rewrite(m, sizes, table, t, b, row, xi):
-    """What the step wrote once more, unless it was kept."""
-    if (t + 1) % m.keep != 0:
-        write(m, sizes, table, row, xi, version(m, b, t, 0), version(m, b, t, 1))
+def rewrite(m, sizes, table, t, b, row, previous, xi):
+    """What the step wrote once more."""
+    write(m, sizes, table, row, xi, version(m, b, t, 0), version(m, b, t, 1))
 
 
 @kernel
@@ -241,10 +246,9 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     spare = (m.reads + 1) * n_p
     if not m.write_first:
         write_back(m, b, row, xi, add, add_stride, spare, d_xi, d_add)
-    read_back(
-        m, version(m, b, t, m.write_first), now if m.write_first else before, b, xi, x, stride, m.reads,
-        m.acts, acts, line, m.address, lines, 0, d_read, reads, d_xi, dx, -1,
-    )  # fmt: skip
+    tape, norm = version(m, b, t, m.write_first), now if m.write_first else before
+    read_back(m, tape, b, m.reads, m.address, lines, 0, d_read, reads)
+    content_back(m, tape, norm, b, xi, x, stride, m.reads, m.acts, acts, line, m.address, lines, 0, d_xi, dx, -1)
     if m.write_first:
         write_back(m, b, row, xi, add, add_stride, spare, d_xi, d_add)
     for i in range(0, n_p, 16):
@@ -254,13 +258,20 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
 class LRUATape:
     """The Python side of the kernel: buffers for a chunk, states in and out."""
 
-    def __init__(self, memory: LRUAMemory) -> None:
-        self.config, self.least = memory.config, memory.least_used
+    State = LRUAState
 
-    def work(self, buffers: Buffers, batch: int, steps: int, rows: int, slots: int, whole: bool) -> LRUAWork:
+    def __init__(self, config: LRUA) -> None:
+        self.config, self.least = config, config.read_heads if config.least_used is None else config.least_used
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many addresses are read, and how many written."""
+        return self.config.read_heads, self.config.write_heads
+
+    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> LRUAWork:
         n_p, m, reads, writes = padded(slots), self.config.width, self.config.read_heads, self.config.write_heads
         least, count = min(self.least, slots), batch + rows
-        keep, kept_tapes, held = tapes(steps, 1, 4 * m * n_p, whole)
+        keep = stretch(steps, 1, 4 * m * n_p, whole)
         kept = 2 * reads + writes + 16
         return LRUAWork(
             batch,
@@ -271,25 +282,24 @@ class LRUATape:
             writes,
             1,
             keep,
-            kept_tapes,
             least,
             int(self.config.order == "write-first"),
             kept,
             self.config.decay,
             self.config.strength,
-            buffers.mask(slots, n_p),
-            buffers.take("memory", held * batch * m * n_p),
-            buffers.take("inverse", count * n_p),
-            buffers.take("usage", count * n_p),
-            buffers.take("address", count * reads * n_p),
-            buffers.take("written", rows * writes * n_p),
-            buffers.take("away", rows * n_p),
-            buffers.take("similarity", rows * reads * n_p),
-            buffers.take("acts", rows * kept),
-            buffers.take("d_memory", batch * m * n_p),
-            buffers.take("d_usage", batch * n_p),
-            buffers.take("d_address", batch * reads * n_p),
-            buffers.take("scratch", max((reads + writes + 2) * n_p, 2 * least + n_p)),
+            mask(slots, n_p),
+            *tapes(room, batch, steps, 1, m * n_p, keep),
+            room.keep(count * n_p),
+            room.keep(count * n_p),
+            room.keep(count * reads * n_p),
+            room.keep(rows * writes * n_p),
+            room.keep(rows * n_p),
+            room.keep(rows * reads * n_p),
+            room.keep(rows * kept),
+            room.use(batch * m * n_p),
+            room.use(batch * n_p),
+            room.use(batch * reads * n_p),
+            room.use(max((reads + writes + 2) * n_p, 2 * least + n_p)),
         )
 
     def load(self, work: LRUAWork, state: LRUAState) -> None:
@@ -309,7 +319,7 @@ class LRUATape:
         )
 
     def final(self, work: LRUAWork, last: Array, lengths: Array) -> LRUAState:
-        """The state after each sample's `last` row, on the way there: on the way back the ring is used again."""
+        """The state after each sample's `last` row, from the end of the way there."""
         return LRUAState(final_tapes(work, lengths), *self._lines(work.usage, work.address, work, work.batch + last))
 
     def load_gradient(self, work: LRUAWork, d_final: LRUAState | None) -> None:
@@ -327,10 +337,12 @@ class LRUATape:
         tapes = versions(work.d_memory, work.width, work)[first, :, : work.slots].transpose(0, 2, 1)
         return LRUAState(np.ascontiguousarray(tapes), *self._lines(work.d_usage, work.d_address, work, first))
 
-    def trace(self, work: LRUAWork, steps: Array, owners: Array) -> tuple[Array, Array, Array]:
-        """Per row of a pass that kept the whole: read addresses (R, N), write addresses (W, N), the tape (N, M)."""
-        rows, n = len(steps), work.slots
-        after = slice(work.batch, work.batch + rows)
-        read = versions(work.address, work.reads, work)[after, :, :n]
-        write = versions(work.written, work.heads, work)[:rows, :, :n]
-        return read, write, traced_tapes(work, steps, owners)
+    def addresses(self, work: LRUAWork, rows: int) -> tuple[Array, Array]:
+        """Per row where it read (R, N), and where it wrote (W, N)."""
+        after, n = slice(work.batch, work.batch + rows), work.slots
+        written = versions(work.written, work.heads, work)[:rows, :, :n]
+        return versions(work.address, work.reads, work)[after, :, :n], written
+
+    def shapes(self, batch: int, slots: int) -> tuple[tuple[int, ...], ...]:
+        """Of the arrays of a state."""
+        return (batch, slots, self.config.width), (batch, slots), (batch, self.config.read_heads, slots)

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from nsm.fused.algebra import copy, dots, fill, multiply
-from nsm.fused.buffers import Buffers
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp, log, sigmoid, softplus
 from nsm.fused.lanes import fma, load, splat, spread, store, total
-from nsm.fused.layout import XI, Array, padded, place_lines, place_tapes
-from nsm.fused.tape import final_tapes, norms, softmax, tapes, traced_tapes, version
-from nsm.memories.ntm import TINY, NTMMemory, NTMState
+from nsm.fused.layout import XI, Array, mask, padded, place_lines, place_tapes
+from nsm.fused.tape import final_tapes, norms, softmax, stretch, tapes, version
+from nsm.fused.workspace import Room
+from nsm.memories.ntm import NTM, TINY, NTMState
 from nsm.similarity import EPSILON
 
 READ, WRITE = 0, 1
@@ -34,7 +34,7 @@ class NTMWork(NamedTuple):
     width: int
     writes: int
     keep: int
-    kept_tapes: int
+    """steps in the ring"""
     shifts: int
     kept: int
     heads: Array
@@ -42,7 +42,9 @@ class NTMWork(NamedTuple):
     mask: Array
     """(N padded): 1 on slots, 0 on padding"""
     memory: Array
-    """(kept and ring, B, M, N padded)"""
+    """(the ring, B, M, N padded): before the first step of a stretch, then after every write"""
+    kept_tapes: Array
+    """(stretches, B, M, N padded): before the first step of each, or empty if there is but one"""
     inverse: Array
     """(B + rows·writes, N padded): 1/|M(i)| of every version: B initial ones, then one per row and write"""
     address: Array
@@ -173,11 +175,11 @@ def write(m, xi, add, erase, address, source, target):
 
 
 @kernel
-def rewrite(m, sizes, table, t, b, row, xi):
-    """What the step's heads wrote once more, as far as it was not kept."""
+def rewrite(m, sizes, table, t, b, row, previous, xi):
+    """What the step's heads wrote once more."""
     for h in range(sizes.heads):
         mine = m.heads[h, 1]
-        if m.heads[h, 0] == WRITE and ((t + 1) % m.keep != 0 or mine + 1 < m.writes):
+        if m.heads[h, 0] == WRITE:
             add = row * sizes.interface + table[h, XI] + 2 * m.width + 3 + m.shifts
             erase, address = (row * m.writes + mine) * padded(m.width), (m.batch + row) * sizes.heads + h
             write(m, xi, add, erase, address, version(m, b, t, mine), version(m, b, t, mine + 1))
@@ -324,21 +326,28 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
 class NTMTape:
     """The Python side of the kernel: buffers for a chunk, states in and out."""
 
-    def __init__(self, memory: NTMMemory) -> None:
-        self.config = memory.config
+    State = NTMState
+
+    def __init__(self, config: NTM) -> None:
+        self.config = config
         counts = [0, 0]
         rows = []
-        for head in memory.heads:
+        for head in config.heads:
             kind = READ if head.kind == "read" else WRITE
             rows.append((kind, counts[kind], counts[WRITE]))
             counts[kind] += 1
         self.heads = np.array(rows, np.int64)
         self.order = [np.flatnonzero(self.heads[:, 0] == kind) for kind in (READ, WRITE)]
 
-    def work(self, buffers: Buffers, batch: int, steps: int, rows: int, slots: int, whole: bool) -> NTMWork:
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many addresses are read, and how many written."""
+        return self.config.read_heads, self.config.write_heads
+
+    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> NTMWork:
         n_p, m, heads = padded(slots), self.config.width, len(self.heads)
         shifts, writes = 2 * self.config.shift_range + 1, self.config.write_heads
-        keep, kept_tapes, count = tapes(steps, writes, 4 * m * n_p, whole)
+        keep = stretch(steps, writes, 4 * m * n_p, whole)
         kept = SHIFTS + shifts
         return NTMWork(
             batch,
@@ -347,27 +356,26 @@ class NTMTape:
             m,
             writes,
             keep,
-            kept_tapes,
             shifts,
             kept,
             self.heads,
-            buffers.mask(slots, n_p),
-            buffers.take("memory", count * batch * m * n_p),
-            buffers.take("inverse", (batch + rows * writes) * n_p),
-            buffers.take("address", (batch + rows) * heads * n_p),
-            buffers.take("similarity", rows * heads * n_p),
-            buffers.take("content", rows * heads * n_p),
-            buffers.take("shifted", rows * heads * n_p),
-            buffers.take("acts", rows * heads * kept),
-            buffers.take("erase", rows * writes * padded(m)),
-            buffers.take("d_memory", batch * m * n_p),
-            buffers.take("d_address", batch * heads * n_p),
-            # Lanes of padding read the margins of these lines, so they start as zeros.
-            buffers.zeros("scratch", 4 * (n_p + 2 * (shifts + 16)) + 2 * padded(shifts + 3)),
+            mask(slots, n_p),
+            *tapes(room, batch, steps, writes, m * n_p, keep),
+            room.keep((batch + rows * writes) * n_p),
+            room.keep((batch + rows) * heads * n_p),
+            room.keep(rows * heads * n_p),
+            room.keep(rows * heads * n_p),
+            room.keep(rows * heads * n_p),
+            room.keep(rows * heads * kept),
+            room.keep(rows * writes * padded(m)),
+            room.use(batch * m * n_p),
+            room.use(batch * heads * n_p),
+            room.use(4 * (n_p + 2 * (shifts + 16)) + 2 * padded(shifts + 3)),
         )
 
     def load(self, work: NTMWork, state: NTMState) -> None:
         """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
+        work.scratch[:] = 0  # lanes of padding read the margins of its lines
         self._place(work.memory, work.address, work, state)
 
     def _place(self, memory: Array, address: Array, work: NTMWork, state: NTMState) -> None:
@@ -380,7 +388,7 @@ class NTMTape:
         return array[: work.batch * heads * work.slots_p].reshape(work.batch, heads, work.slots_p)
 
     def final(self, work: NTMWork, last: Array, lengths: Array) -> NTMState:
-        """The state after each sample's `last` row, on the way there: on the way back the ring is used again."""
+        """The state after each sample's `last` row, from the end of the way there."""
         n_p, heads = work.slots_p, len(self.heads)
         memory = final_tapes(work, lengths)
         lines = work.address.size // (heads * n_p)
@@ -390,6 +398,7 @@ class NTMTape:
 
     def load_gradient(self, work: NTMWork, d_final: NTMState | None) -> None:
         """The gradient of the final state, where the backward pass begins."""
+        work.scratch[:] = 0
         if d_final is not None:
             self._place(work.d_memory, work.d_address, work, d_final)
             return
@@ -405,10 +414,14 @@ class NTMTape:
         )
         return NTMState(np.ascontiguousarray(tapes.transpose(0, 2, 1)), read, write)
 
-    def trace(self, work: NTMWork, steps: Array, owners: Array) -> tuple[Array, Array, Array]:
-        """Per row of a pass that kept the whole: read addresses (R, N), write addresses (W, N), the tape (N, M)."""
-        rows = len(steps)
+    def addresses(self, work: NTMWork, rows: int) -> tuple[Array, Array]:
+        """Per row where it read (R, N), and where it wrote (W, N)."""
         heads, n, n_p = len(self.heads), work.slots, work.slots_p
         begin = work.batch * heads * n_p
         lines = work.address[begin : begin + rows * heads * n_p].reshape(rows, heads, n_p)[:, :, :n]
-        return lines[:, self.order[0]], lines[:, self.order[1]], traced_tapes(work, steps, owners)
+        return lines[:, self.order[0]], lines[:, self.order[1]]
+
+    def shapes(self, batch: int, slots: int) -> tuple[tuple[int, ...], ...]:
+        """Of the arrays of a state."""
+        c = self.config
+        return (batch, slots, c.width), (batch, c.read_heads, slots), (batch, c.write_heads, slots)

@@ -16,7 +16,8 @@ from nsm.fused import controller, dnc, lrua, ntm, programs
 from nsm.fused.algebra import accumulate, accumulate_few, add_into, copy, few, fill, multiply, multiply_few
 from nsm.fused.cache import compiled_long
 from nsm.fused.lanes import flush_denormals, restore_denormals
-from nsm.fused.layout import Array, clear
+from nsm.fused.layout import Array
+from nsm.fused.tape import turn, turn_back
 
 
 class Work(NamedTuple):
@@ -92,8 +93,8 @@ def memory_forward(
     """Step t of sample b on the tape."""
 
 
-def memory_rewrite(memory: Any, sizes: Any, table: Any, t: int, b: int, row: int, xi: Any) -> None:
-    """What the step wrote to the tape once more, as far as it was not kept."""
+def memory_rewrite(memory: Any, sizes: Any, table: Any, t: int, b: int, row: int, previous: int, xi: Any) -> None:
+    """What the step wrote to the tape once more."""
 
 
 def memory_backward(
@@ -123,11 +124,11 @@ def _forward(memory, sizes, table, t, b, row, previous, xi, after, reads):
 
 
 @overload(memory_rewrite)
-def _rewrite(memory, sizes, table, t, b, row, xi):
+def _rewrite(memory, sizes, table, t, b, row, previous, xi):
     kernel = KERNELS[memory.instance_class].rewrite
 
-    def implementation(memory, sizes, table, t, b, row, xi):
-        kernel(memory, sizes, table, t, b, row, xi)
+    def implementation(memory, sizes, table, t, b, row, previous, xi):
+        kernel(memory, sizes, table, t, b, row, previous, xi)
 
     return implementation
 
@@ -159,6 +160,7 @@ def forward(sizes, scales, table, w, work, memory, first, count):
     memory_start(memory)
     for t in range(steps):
         previous = first[t - 1] if t > 0 else -1
+        turn(memory, t, count[t])
         controller.forward(sizes, w, work, first[t], count[t], previous, batch)
         programs.forward(sizes, scales, table, w, work, first[t], count[t])
         for b in range(count[t]):
@@ -176,7 +178,7 @@ def forward(sizes, scales, table, w, work, memory, first, count):
 
 @compiled_long
 def backward(sizes, scales, table, w, g, work, memory, first, count):
-    """Run a chunk back: `d_outputs` in, gradients to `g`, to `d_inputs` and to the initial state out.
+    """Run a chunk back: `d_outputs` in, gradients added to `g`, to `d_inputs` and to the initial state out.
 
     On entry d_state, d_cell and the memory's own d_… hold the gradient of each sample's final state. A step touches the
     first count[t] samples only, so a shorter one's waits untouched until time has come down to its last step.
@@ -185,9 +187,6 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
     steps, batch, rows = count.size, count[0], first[count.size]
     i_p, n_p, j_, o_p = sizes.inputs_p, sizes.size_p, sizes.gates, sizes.outputs_p
     d = n_p + sizes.reads_p
-    # Whether there was a ring of tapes, and it went round.
-    again = memory.keep * memory.writes > 1 and steps > memory.keep
-    clear(g)
     fill(work.d_after, 0, rows * d, np.float32(0.0))
     # Where few steps have an answer, most rows of the gradient are zero.
     if few(work.d_outputs, rows * o_p):
@@ -198,10 +197,13 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
         accumulate(work.d_outputs, 0, o_p, work.after, 0, d, g.out_back, 0, d, rows, sizes.outputs, d)
     for t in range(steps - 1, -1, -1):
         previous = first[t - 1] if t > 0 else -1
-        if again and ((t + 1) % memory.keep == 0 or t == steps - 1):
-            for s in range(t - t % memory.keep, t + 1):
+        if steps > memory.keep and ((t + 1) % memory.keep == 0 or t == steps - 1):
+            begin = t - t % memory.keep
+            turn_back(memory, begin, count[begin])
+            for s in range(begin, t + 1):
                 for b in range(count[s]):
-                    memory_rewrite(memory, sizes, table, s, b, first[s] + b, work.interface)
+                    last = first[s - 1] + b if s > 0 else -1
+                    memory_rewrite(memory, sizes, table, s, b, first[s] + b, last, work.interface)
         add_into(work.d_after, first[t] * d, work.d_state, 0, count[t] * d)
         fill(work.d_interface, 0, count[t] * sizes.interface, np.float32(0.0))
         for b in range(count[t]):

@@ -4,10 +4,11 @@ A tape is stored as (M, N): the slots lie along the lanes, so that every operati
 kernel's work has the sizes `slots`, `slots_p`, `width` and the buffers `mask`, `memory`, `inverse`; those that address
 by `content` also have `similarity`, `d_memory` and `scratch`.
 
-A step back needs the tape as it was. To keep it after every step is to stream it out of the caches and in again, so a
-tape is kept every `keep` steps only, and between them lies in a ring that the next `keep` steps use again. On the way
-back, `keep` steps at a time, the ring is written once more from the tape kept before them: the addresses and what was
-written are known, so this takes one pass over the tape where the step took a dozen, and gives the same bits.
+A step back needs the tape as it was. To keep it after every write is to stream it out of the caches and in again, so
+where that would be much, a tape is kept at the beginning of every stretch of `keep` steps, and those of one stretch lie
+in a ring that the next one uses again. On the way back, a stretch at a time, the ring is written once more from the
+tape kept: the addresses and what was written are known, so this takes one pass over the tape where the step took a
+dozen, and gives the same bits. Where all tapes come to little, there is one stretch, and its ring is what is kept.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from nsm.fused.algebra import accumulate, dots, fill, multiply
+from nsm.fused.algebra import accumulate, copy, dots, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp
 from nsm.fused.lanes import fma, largest, load, maximum, root, splat, spread, store, total
 from nsm.fused.layout import Array
+from nsm.fused.workspace import Room
 from nsm.similarity import EPSILON
 
 NEAR = 1 << 19
@@ -30,9 +32,28 @@ NEAR = 1 << 19
 
 @kernel
 def version(m, b, t, writes):
-    """Where in `memory` the tape of sample b is after `writes` writes of step t; all of them is none of the next."""
-    done, span = t * m.writes + writes, m.keep * m.writes
-    return (done // span if done % span == 0 else m.kept_tapes + done % span - 1) * m.batch + b
+    """Where in `memory` the tape of sample b is after `writes` writes of step t."""
+    return (t % m.keep * m.writes + writes) * m.batch + b
+
+
+@kernel
+def turn(m, t, count):
+    """Before step t of the first `count` samples: where a stretch begins, its first tape is the last one's last."""
+    if t % m.keep != 0:
+        return
+    size = m.batch * m.width * m.slots_p
+    running = count * m.width * m.slots_p
+    if t > 0:
+        copy(m.memory, m.keep * m.writes * size, m.memory, 0, running)
+    if m.kept_tapes.size:
+        copy(m.memory, 0, m.kept_tapes, t // m.keep * size, running)
+
+
+@kernel
+def turn_back(m, t, count):
+    """Before the ring is written once more for the stretch that begins with step t."""
+    size = m.batch * m.width * m.slots_p
+    copy(m.kept_tapes, t // m.keep * size, m.memory, 0, count * m.width * m.slots_p)
 
 
 @kernel
@@ -261,25 +282,30 @@ def content_back(m, tape, norm, b, xi, x, stride, heads, acts, a, line, w, w0, d
 
 
 @kernel
-def read_back(m, tape, norm, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_read, reads, d_xi, dx, ds):
-    """From dr (d_read[reads …], M per head) of what addresses by `content` read, and dw of the addresses themselves.
+def read_back(m, tape, b, heads, w, w0, dw, d_read, reads):
+    """From dr (d_read[reads …], M per head) of what addresses at w[w0 …] read to the tape and to dw (scratch[dw …]).
 
-    r = Σ_i w(i) M(i)        dw(i) += dr·M(i),  dM(i) += w(i) dr      then as in `content_back`
+    r = Σ_i w(i) M(i)        dw(i) += dr·M(i),  dM(i) += w(i) dr
     """
     n_p, width, mine = m.slots_p, m.width, b * m.width * m.slots_p
     multiply(d_read, reads, width, m.memory, tape * width * n_p, n_p, m.scratch, dw, n_p, heads, width, n_p)
     accumulate(d_read, reads, width, w, w0, n_p, m.d_memory, mine, n_p, heads, width, n_p)
-    content_back(m, tape, norm, b, xi, x, stride, heads, acts, a, line, w, w0, dw, d_xi, dx, ds)
 
 
-def tapes(steps: int, writes: int, bytes_each: int, whole: bool) -> tuple[int, int, int]:
-    """How to keep the tapes of one sample: every how many steps, how many are kept, and how many there are in all.
+def stretch(steps: int, writes: int, bytes_each: int, whole: bool) -> int:
+    """How many steps the ring holds: all if asked for or if that is little, else as many as there are stretches."""
+    if whole or steps * writes * bytes_each <= NEAR:
+        return steps
+    return max(1, round(math.sqrt(steps / writes)))
 
-    All of them if that is asked for or comes to little; else so that there are as many in the ring as are kept.
-    """
-    keep = 1 if whole or steps * writes * bytes_each <= NEAR else max(1, round(math.sqrt(steps / writes)))
-    kept = 1 + steps // keep
-    return keep, kept, kept + keep * writes - 1
+
+def tapes(room: Room, batch: int, steps: int, writes: int, size: int, keep: int) -> tuple[Array, Array]:
+    """The ring, and the tapes at the beginnings of stretches, each `size` numbers: if there is but one, the ring itself
+    is what is kept."""
+    ring = (keep * writes + 1) * batch * size
+    if keep >= steps:
+        return room.keep(ring), room.keep(0)
+    return room.use(ring), room.keep(-(-steps // keep) * batch * size)
 
 
 def versions(array: Array, height: int, work: Any) -> Array:
@@ -289,14 +315,17 @@ def versions(array: Array, height: int, work: Any) -> Array:
 
 
 def final_tapes(work: Any, lengths: Array) -> Array:
-    """(B, N, M) from the end of the way there, before the way back uses the ring again."""
-    done, span = lengths * work.writes, work.keep * work.writes
-    which = np.where(done % span == 0, done // span, work.kept_tapes + done % span - 1) * work.batch
-    tapes = versions(work.memory, work.width, work)[which + np.arange(work.batch), :, : work.slots]
+    """(B, N, M) from the end of the way there."""
+    tapes = versions(work.memory, work.width, work)[final_versions(work, lengths), :, : work.slots]
     return np.ascontiguousarray(tapes.transpose(0, 2, 1))
 
 
+def final_versions(work: Any, lengths: Array) -> Array:
+    """(B): where in the ring each sample's last version is."""
+    return ((lengths - 1) % work.keep + 1) * work.writes * work.batch + np.arange(work.batch)
+
+
 def traced_tapes(work: Any, steps: Array, samples: Array) -> Array:
-    """(rows, N, M) of a pass that kept the tape after every step."""
-    which = (steps + 1) * work.batch + samples
+    """(rows, N, M) of a pass whose ring holds all steps."""
+    which = (steps + 1) * work.writes * work.batch + samples
     return versions(work.memory, work.width, work)[which, :, : work.slots].transpose(0, 2, 1)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nsm.checks import at_least
-from nsm.memories.memory import Addresses, Content, Head, MemoryConfig, Tape, content_address
+from nsm.memories.memory import Addresses, Content, Head, MemoryConfig, Tape, content_address, least_used_first
 
 USAGE_EPSILON = 1e-6
 """Usage is lifted to ε + (1 − ε) u, so that the product over used slots keeps a gradient."""
@@ -29,6 +29,25 @@ class DNC(MemoryConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("read_heads", self.read_heads, 1)
+
+    @property
+    def read_parts(self) -> list[int]:
+        """ξ of the reads: keys, strengths, free gates, and with links three modes a head."""
+        r = self.read_heads
+        return [r * self.width, r, r] + ([3 * r] if self.links else [])
+
+    @property
+    def write_parts(self) -> list[int]:
+        """ξ of the write: key, strength, erase, add, allocation gate, write gate."""
+        return [self.width, 1, self.width, self.width, 1, 1]
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        return Head("read", "read", sum(self.read_parts)), Head("write", "write", sum(self.write_parts))
+
+    @property
+    def read_size(self) -> int:
+        return self.read_heads * self.width
 
     def build(self, generator: torch.Generator | None = None) -> DNCMemory:
         return DNCMemory(self, generator)
@@ -59,10 +78,7 @@ class DNCMemory(Tape):
         super().__init__(config, generator)
         self.config = config
         r, m = config.read_heads, config.width
-        self.read_parts = [r * m, r, r] + ([3 * r] if config.links else [])
-        self.write_parts = [m, 1, m, m, 1, 1]
-        self.heads = (Head("read", "read", sum(self.read_parts)), Head("write", "write", sum(self.write_parts)))
-        self.read_size = r * m
+        self.read_parts, self.write_parts = config.read_parts, config.write_parts
         self.content = Content(
             keys=(*((0, slice(i * m, (i + 1) * m)) for i in range(r)), (1, slice(0, m))),
             strengths=((0, slice(r * m, r * m + r)), (1, slice(m, m + 1))),
@@ -121,8 +137,8 @@ def allocation(usage: Tensor) -> Tensor:
 
     The order has no gradient, the product has.
     """
+    order = least_used_first(usage)
     usage = USAGE_EPSILON + (1 - USAGE_EPSILON) * usage
-    order = torch.argsort(usage.detach(), dim=-1, stable=True)
     ascending = usage.gather(-1, order)
     used_before = torch.cumprod(torch.cat([torch.ones_like(ascending[:, :1]), ascending[:, :-1]], dim=-1), dim=-1)
     return ((1 - ascending) * used_before).gather(-1, order.argsort(dim=-1))

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from nsm.checks import UserError, at_least, choose, positive
-from nsm.memories.memory import ORDERS, Addresses, Content, Head, MemoryConfig, Tape, content_address
+from nsm.memories.memory import (
+    ORDERS,
+    Addresses,
+    Content,
+    Head,
+    MemoryConfig,
+    Tape,
+    content_address,
+    least_used_first,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,17 @@ class LRUA(MemoryConfig):
         if self.least_used is not None:
             at_least("least_used", self.least_used, 1)
 
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        return (
+            *(Head(f"read{i}", "read", self.width) for i in range(self.read_heads)),
+            *(Head(f"write{i}", "write", self.width + 1) for i in range(self.write_heads)),
+        )
+
+    @property
+    def read_size(self) -> int:
+        return self.read_heads * self.width
+
     def build(self, generator: torch.Generator | None = None) -> LRUAMemory:
         return LRUAMemory(self, generator)
 
@@ -61,11 +81,6 @@ class LRUAMemory(Tape):
         super().__init__(config, generator)
         self.config = config
         self.least_used = config.read_heads if config.least_used is None else config.least_used
-        self.heads = (
-            *(Head(f"read{i}", "read", config.width) for i in range(config.read_heads)),
-            *(Head(f"write{i}", "write", config.width + 1) for i in range(config.write_heads)),
-        )
-        self.read_size = config.read_heads * config.width
         key = slice(0, config.width)
         self.content = Content(
             keys=tuple((head, key) for head in range(config.read_heads)), written=(config.read_heads, key)
@@ -95,6 +110,6 @@ class LRUAMemory(Tape):
 
 def least_used(usage: Tensor, count: int) -> Tensor:
     """The `count` least used slots, one-hot, the least used first; equals by position. usage (B, N) → (B, count, N)."""
-    # Before anything is written all slots tie: a stable sort makes the machine fill the tape in order.
-    order = torch.argsort(usage.detach(), dim=-1, stable=True)[:, :count]
+    # Before anything is written all slots tie: by position, the machine fills the tape in order.
+    order = least_used_first(usage)[:, :count]
     return torch.nn.functional.one_hot(order, usage.shape[-1]).to(usage.dtype)

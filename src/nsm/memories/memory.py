@@ -19,6 +19,9 @@ INITIAL_ADDRESS = ("one-hot", "zeros", "uniform")
 ORDERS = ("read-first", "write-first")
 CONSTANT = 1e-6
 """What a blank slot holds under a constant initial memory."""
+RESOLUTION = 2**-10
+"""Usage is compared in steps of this size. Slots that nothing tells apart are equally used but for rounding, which is
+another on every processor and back end, and must not decide which of them comes first."""
 LONGER = 0x6C6F6E676572
 """Seeds what is beyond a random tape's configured end; unlike the seeds people choose, which would repeat the tape."""
 
@@ -63,6 +66,16 @@ class MemoryConfig(ABC):
         at_least("width", self.width, 1)
         choose("initial_memory", self.initial_memory, INITIAL_MEMORY)
 
+    @property
+    @abstractmethod
+    def heads(self) -> tuple[Head, ...]:
+        """The control heads, in the order they take their turns."""
+
+    @property
+    @abstractmethod
+    def read_size(self) -> int:
+        """How many numbers a step reads, of all heads together."""
+
     @abstractmethod
     def build(self, generator: torch.Generator | None = None) -> Memory:
         """The memory this describes."""
@@ -99,6 +112,8 @@ class Tape(Memory):
         super().__init__()
         self.slots = config.slots
         self.width = config.width
+        self.heads = config.heads
+        self.read_size = config.read_size
         self.bound = 1 / math.sqrt(config.slots + config.width) if config.initial_memory == "random" else 0.0
         memory = torch.full((config.slots, config.width), CONSTANT)
         if self.bound:
@@ -129,6 +144,14 @@ def first_address(kind: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
     elif kind == "uniform":
         address.fill_(1 / shape[-1])
     return address
+
+
+def least_used_first(usage: Tensor) -> Tensor:
+    """φ, the slots from least to most used, equals by position; it has no gradient. usage (B, N) → (B, N) integers.
+
+    Equal is what rounds to the same multiple of the resolution, halves to the even one.
+    """
+    return torch.argsort(torch.round(usage.detach() / RESOLUTION), dim=-1, stable=True)
 
 
 def content_address(key: Tensor, memory: Tensor, strength: Tensor | float) -> Tensor:

@@ -49,6 +49,28 @@ class NTM(MemoryConfig):
         choose("order", self.order, ORDERS)
         choose("initial_address", self.initial_address, INITIAL_ADDRESS)
 
+    @property
+    def shifts(self) -> int:
+        """How many places a head may move to."""
+        return 2 * self.shift_range + 1
+
+    @property
+    def address_size(self) -> int:
+        """Numbers of ξ that say where a head goes: key M, strength, gate, shifts, sharpening."""
+        return self.width + 3 + self.shifts
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        reads = [Head(f"read{i}", "read", self.address_size) for i in range(self.read_heads)]
+        writes = [Head(f"write{i}", "write", self.address_size + 2 * self.width) for i in range(self.write_heads)]
+        # Pair by pair: with several pairs, the second read head already sees what the first write head wrote.
+        pairs = zip_longest(reads, writes) if self.order == "read-first" else zip_longest(writes, reads)
+        return tuple(head for pair in pairs for head in pair if head is not None)
+
+    @property
+    def read_size(self) -> int:
+        return self.read_heads * self.width
+
     def build(self, generator: torch.Generator | None = None) -> NTMMemory:
         return NTMMemory(self, generator)
 
@@ -68,14 +90,8 @@ class NTMMemory(Tape):
     def __init__(self, config: NTM, generator: torch.Generator | None = None) -> None:
         super().__init__(config, generator)
         self.config = config
-        self.shifts = 2 * config.shift_range + 1
-        self.address_size = config.width + 3 + self.shifts
-        reads = [Head(f"read{i}", "read", self.address_size) for i in range(config.read_heads)]
-        writes = [Head(f"write{i}", "write", self.address_size + 2 * config.width) for i in range(config.write_heads)]
-        # Pair by pair: with several pairs, the second read head already sees what the first write head wrote.
-        pairs = zip_longest(reads, writes) if config.order == "read-first" else zip_longest(writes, reads)
-        self.heads = tuple(head for pair in pairs for head in pair if head is not None)
-        self.read_size = config.read_heads * config.width
+        self.shifts = config.shifts
+        self.address_size = config.address_size
 
     def initial_state(self, batch: int, slots: int | None = None) -> NTMState:
         memory = self._blank(batch, slots)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from nsm.checks import UserError
-from nsm.fused.loss import softmax_cross_entropy
 from nsm.tasks.arrays import Floats
 from nsm.tasks.batch import Batch
 from nsm.tasks.metrics import counted
@@ -118,10 +117,6 @@ class Classification(Task):
         """Mean cross-entropy (nats) of logits (T, B, O) over the counted steps."""
         answers, targets = counted(logits, batch)
         return -(answers.log_softmax(-1) * targets).sum() / max(len(targets), 1)
-
-    def loss_and_gradient(self, logits: Floats, batch: Batch) -> tuple[float, Floats]:
-        gradient = np.empty_like(logits)
-        return float(softmax_cross_entropy(logits, batch.targets, batch.mask, gradient)), gradient
 
     def shares(self, wrong: np.ndarray, batch: Batch) -> Mapping[str, Share | EpisodeShare]:
         """What to count besides all errors, from wrong (T, B): whether the answer of a step counts and is wrong."""

@@ -13,8 +13,6 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from nsm.checks import UserError
-from nsm.fused.loss import binary_cross_entropy
-from nsm.tasks.arrays import Floats
 from nsm.tasks.batch import Batch
 
 
@@ -109,12 +107,6 @@ def loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     """
     answers, targets = counted(logits, batch)
     return _cross_entropy(answers, targets) / max(targets.numel(), 1)
-
-
-def loss_and_gradient(logits: Floats, batch: Batch) -> tuple[float, Floats]:
-    """The same loss and its gradient for logits (T, B, O) as arrays: what autograd would give, without its overhead."""
-    gradient = np.empty_like(logits)
-    return float(binary_cross_entropy(logits, batch.targets, batch.mask, gradient)), gradient
 
 
 @torch.no_grad()

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from nsm.tasks import metrics
-from nsm.tasks.arrays import Floats
 from nsm.tasks.batch import Batch
 from nsm.tasks.layout import Phases, assemble
 from nsm.tasks.metrics import Sums
@@ -93,10 +92,6 @@ class Task(ABC):
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean binary cross-entropy (nats) of logits (T, B, O) over the counted steps and all output channels."""
         return metrics.loss(logits, batch)
-
-    def loss_and_gradient(self, logits: Floats, batch: Batch) -> tuple[float, Floats]:
-        """`loss` and its gradient for logits (T, B, O) as arrays."""
-        return metrics.loss_and_gradient(logits, batch)
 
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Sums:
         """Sums over the batch's sequences, for logits (T, B, O)."""

@@ -10,14 +10,16 @@ import numpy as np
 import torch
 
 from nsm import nested
-from nsm.fused.function import engine
+from nsm.fused.layout import CELL, HIDDEN
 from nsm.fused.optimiser import squares
-from nsm.machine import Machine, MachineState, Noise
+from nsm.fused.passes import Given, Plan, Run, State, Stretches, compile_for, each, kernels, plans, start
+from nsm.fused.workspace import zeros
+from nsm.machine import Machine, Noise
 from nsm.programs import annealing
 from nsm.tasks import Batch, Task
-from nsm.tasks.arrays import Floats, Ints
 from nsm.training.config import RunConfig
 from nsm.training.distribution import ALONE, Distribution
+from nsm.training.losses import loss_and_gradient
 from nsm.training.optimiser import Optimiser, flatten
 
 KEPT = "kept."
@@ -157,55 +159,77 @@ class ReferenceLearner(Learner):
 
 
 class FusedLearner(Learner):
-    """The kernels, without autograd in between."""
+    """The kernels, without autograd in between: forward, loss and backward one chunk of the batch after another. What a
+    chunk leaves for its way back is still near when it is needed, however large the batch."""
 
     def __init__(self, machine: Machine, config: RunConfig, threads: int = 1) -> None:
         super().__init__(machine, config)
-        self.engine = engine(machine)  # that of `machine(x)` too: an evaluation has the same threads and buffers
-        self.engine.threads = threads
-        self._weights, self._gradient = self.flat.numpy(), self.gradient.numpy()
-        self._starts = dict(machine.controller.initial.items())
-        self._states: dict[tuple[int, int | None], MachineState] = {}
+        self.threads = threads
+        weights, inputs = machine.operands(), machine.config.input_size
+        self.kernels = kernels(machine._description, inputs, machine.config.output_size)
+        compile_for(self.kernels.tape.config)
+        self._where = self.kernels.where([weight.data_ptr() for weight in weights])
+        self._gradients_at = self.kernels.where([grad.data_ptr() for grad in map(_gradient, weights)])
+        initial = machine.controller.initial
+        self._starts = [initial[name] for name in machine.controller.State._fields if name in initial]
+        for row, learned in zip((HIDDEN, CELL), self._starts, strict=False):
+            self._gradients_at[row] = _gradient(learned).data_ptr()
+        self._block = zeros(self.kernels.weights_size)
+        self._states: dict[tuple[int, int | None], State] = {}
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
-        state, counted = self._initial_state(batch.mask.shape[1], slots), int(np.count_nonzero(batch.mask))
-        ends = batch.lengths.tolist()
-        if self.config.persistent:
-            return self._persistent_gradients(task, batch, ends, state, noise)
-
-        def loss(outputs: Floats, samples: Ints | None) -> tuple[float, Floats]:
-            """A mean over counted steps: the mean over those of some sequences, times the share they have of all."""
-            if samples is None:
-                return task.loss_and_gradient(outputs, batch)
-            part = batch.part(samples)
-            mean, d_outputs = task.loss_and_gradient(outputs, part)
-            share = int(np.count_nonzero(part.mask)) / max(counted, 1)
-            return mean * share, d_outputs * np.float32(share)
-
-        return self.engine.learn(self._weights, batch.inputs, ends, state, noise, loss, self._gradient)
-
-    def _persistent_gradients(
-        self, task: Task, batch: Batch, ends: list[int], state: MachineState, noise: Noise
-    ) -> float:
-        """As `_gradients`, with the whole batch at once: its final memory is where the next one begins."""
+        k, counted = self.kernels, max(1, int(np.count_nonzero(batch.mask)))
+        state = self._initial_state(batch.mask.shape[1], slots)
         if self.kept is not None:
             state = state._replace(memory=nested.apply(torch.Tensor.numpy, self.kept))
-        run = self.engine.run(self._weights, batch.inputs, ends, state, noise)
-        loss, d_outputs = task.loss_and_gradient(run.outputs(), batch)
-        self.kept = nested.apply(torch.from_numpy, run.final().memory)
-        run.back(d_outputs, None)
-        run.collect(self._gradient, start=True)
+        given = Given(batch.inputs, tuple(batch.lengths.tolist()), state, *noise)
+        weights = k.pack(self._where, self._block)
+        if self.config.persistent:
+            # The whole batch at once: its final memory is where the next one begins.
+            run = start(k, given, threads=self.threads)
+            run.forward(weights)
+            loss, d_outputs = loss_and_gradient(task, run.outputs(), batch)
+            self.kept = nested.apply(torch.from_numpy, run.final().memory)
+            run.backward(weights, d_outputs, None)
+            run.collect(weights, self._gradients_at)
+            return loss
+
+        def part(plan: Plan) -> tuple[float, Run | Stretches]:
+            """A mean over counted steps: the mean over those of some sequences, times the share they have of all."""
+            some, own = batch, given
+            if not plan.whole:
+                some = batch.part(plan.samples)
+                own = given.part(0, len(plan.counts), plan.samples, state.map(lambda leaf: leaf[plan.samples]))
+            run = start(k, own)
+            run.forward(weights)
+            mean, d_outputs = loss_and_gradient(task, run.outputs(), some)
+            share = int(np.count_nonzero(some.mask)) / counted
+            run.backward(weights, d_outputs if plan.whole else d_outputs * np.float32(share), None)
+            run.release()
+            return mean * share, run
+
+        loss = 0.0
+        for share, run in each(part, plans(given.lengths, k.chunk), self.threads):
+            loss += share
+            run.collect(weights, self._gradients_at)
         return loss
 
-    def _initial_state(self, batch: int, slots: int | None) -> MachineState:
+    def _initial_state(self, batch: int, slots: int | None) -> State:
         """As the machine's, in arrays that are kept: only the learned part changes from step to step."""
         key = batch, slots
         if key not in self._states:
-            if len(self._states) > 256:
+            if len(self._states) > 16:
                 self._states.clear()
             initial = self.machine.initial_state(batch, slots)
-            self._states[key] = nested.apply(lambda t: np.ascontiguousarray(t.detach().numpy()), initial)
+            leaves: list[torch.Tensor] = []
+            nested.apply(leaves.append, initial)
+            self._states[key] = self.kernels.state([leaf.detach().contiguous().numpy() for leaf in leaves])
         state = self._states[key]
-        for name, start in self._starts.items():
-            getattr(state.controller, name)[:] = start.detach().numpy()
+        for array, learned in zip(state.controller, self._starts, strict=False):
+            array[:] = learned.detach().numpy()
         return state
+
+
+def _gradient(weight: torch.Tensor) -> torch.Tensor:
+    assert weight.grad is not None
+    return weight.grad

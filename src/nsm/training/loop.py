@@ -15,7 +15,6 @@ import torch
 
 from nsm import tasks
 from nsm.checks import UserError
-from nsm.fused.function import unsupported
 from nsm.machine import Machine, MachineConfig
 from nsm.memories import DNC, NTM
 from nsm.tasks import Batch, Continual, Omniglot, Task
@@ -204,7 +203,7 @@ def build(config: RunConfig, backend: str = "auto", device: str = "cpu", threads
         # What torch says of an unknown device, one it was built without, or a tape that fits no memory.
         why = (str(error).splitlines() or ["out of memory"])[0]
         raise UserError(f"the machine can't be built on device {device!r}: {why}") from None
-    reason = unsupported(machine, machine.initial_read)
+    reason = machine.uncovered()
     if reason is not None and backend == "fused":
         raise UserError(f"backend 'fused' doesn't cover {reason}; backend 'reference' does")
     if reason is not None and backend == "auto":

@@ -1,0 +1,130 @@
+"""The memory kernels work in: one block of it for what a backward pass needs, one for what is forgotten.
+
+Fresh memory costs a page fault per 4 KiB and is in no cache, so blocks are used again. Only as much is held as a
+training iteration uses; large blocks go back to the system at once, where a fault is little beside what is done on a
+page.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nsm.fused.layout import Array, padded
+
+LARGE = 64 << 20
+"""Blocks of more bytes are not held for the next time."""
+HELD = 256 << 20
+"""How many bytes of blocks are held at most."""
+LINE = 64
+"""Bytes of a cache line. A vector that straddles two costs two loads, so every array begins a line."""
+
+
+class Room:
+    """What a pass over a chunk of a batch works in: arrays to `keep` for the way back, and arrays to `use`.
+
+    Made without blocks it gives nothing and counts what it is asked for, in float32 numbers.
+    """
+
+    def __init__(self, kept: Array | None = None, used: Array | None = None) -> None:
+        self._kept, self._used = kept, used
+        self.kept = self.used = 0
+
+    def keep(self, size: int) -> Array:
+        """An array of `size` numbers, more if they fill no whole vector, whose content the backward pass finds."""
+        start, self.kept = self.kept, self.kept + _room(size)
+        return NOTHING if self._kept is None else self._kept[start : start + padded(size)]
+
+    def use(self, size: int) -> Array:
+        """An array of `size` numbers, more if they fill no whole vector; whatever was left in it."""
+        start, self.used = self.used, self.used + _room(size)
+        return NOTHING if self._used is None else self._used[start : start + padded(size)]
+
+
+NOTHING = np.zeros(0, np.float32)
+
+
+def _room(size: int) -> int:
+    """With room for a whole vector after the last: some kernels read and write up to there."""
+    return padded(size) + 16
+
+
+class Pool:
+    """Blocks that were used and will be used again, if possible by the same thread: they are in its core's cache."""
+
+    fill_value: float | None = None
+    """Set by tests to NaN: what is handed out is filled with it, so that a cell nobody wrote shows."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[tuple[int, Array]] = []
+        # Blocks come back when the last that held them is collected, in any thread and at any line, this file's too.
+        self._returned: deque[tuple[int, Array]] = deque()
+
+    def take(self, size: int) -> Array:
+        """`size` numbers that nobody else has until the array is collected; views of it keep it alive only as their
+        base, so hold on to the array itself."""
+        me = threading.get_ident()
+        with self._lock:
+            self._collect()
+            fitting = [(thread != me, block.size, i) for i, (thread, block) in enumerate(self._free)
+                       if size <= block.size <= 4 * size + (1 << 16)]  # fmt: skip
+            block = self._free.pop(min(fitting)[2])[1] if fitting else None
+        if block is None:
+            block = _aligned(size if 4 * size > LARGE else _rounded(size))
+        handed: Array = block[:size]
+        if self.fill_value is not None:
+            handed.fill(self.fill_value)
+        finalize(handed, self._returned.append, (me, block)).atexit = False
+        return handed
+
+    def take_tensor(self, size: int) -> Tensor:
+        """The same as a tensor of bytes, which no gradient flows through."""
+        return torch.from_numpy(self.take(size)).view(torch.uint8)
+
+    def _collect(self) -> None:
+        while self._returned:
+            thread, block = self._returned.popleft()
+            if block.nbytes <= LARGE:
+                self._free.append((thread, block))
+        while self.bytes > HELD:
+            self._free.pop(0)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes are held for the next time."""
+        return sum(block.nbytes for _, block in self._free)
+
+
+def _aligned(size: int) -> Array:
+    raw = np.empty(4 * size + LINE, np.uint8)
+    offset = -raw.ctypes.data % LINE
+    return raw[offset : offset + 4 * size].view(np.float32)
+
+
+def _rounded(size: int) -> int:
+    """Up to an eighth more, so that a block fits what is about as large, too."""
+    step = max(16, 1 << max(0, size.bit_length() - 4))
+    return -(-size // step) * step
+
+
+pool = Pool()
+
+
+def zeros(size: int) -> Array:
+    """Numbers of one's own, all zero, in whole cache lines."""
+    array = _aligned(padded(size))
+    array.fill(0)
+    return array
+
+
+def floats(block: Tensor) -> Array:
+    """A block of bytes as the numbers it holds."""
+    array: Any = block.numpy().view(np.float32)
+    return array

@@ -1,0 +1,102 @@
+"""A machine's weights as its operator takes them: one list of tensors, whatever makes them.
+
+They are read off the modules anew for every call, so parametrised, tied, pruned or substituted weights are what they
+are for the modules themselves. What an operator can't do is call a module: one that computes something else than it
+was made for, or that somebody waits for with a hook, is left to the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+
+from torch import Tensor, nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+from nsm.controllers import NETWORKS, StateNetwork
+from nsm.memories import DNCMemory, LRUAMemory, Memory, NTMMemory
+from nsm.programs import ProgramMemory, StoredProgramLinear
+
+TAPES = (NTMMemory, LRUAMemory, DNCMemory)
+NORM_EPSILON = 1e-5
+"""That of `nn.LayerNorm`, which the kernels have."""
+MAKERS = (BasePruningMethod, WeightNorm, SpectralNorm)
+"""Hooks that only make a weight before a module is called; they do so here, too."""
+
+
+class NotCovered(Exception):
+    """Why an operator can't do what a machine does. `plain`: nobody would expect it to."""
+
+    def __init__(self, reason: str, plain: bool = False) -> None:
+        super().__init__(reason)
+        self.plain = plain
+
+
+def operands(
+    controller: StateNetwork,
+    interfaces: Iterable[nn.Module],
+    norms: Iterable[nn.Module],
+    memory: Memory,
+    output: nn.Module,
+) -> list[Tensor]:
+    """The tensors in the order of `nsm.fused.sizes.parameters`.
+
+    Raises:
+        NotCovered: a module does not compute what an operator would.
+    """
+    _check_memory(memory)
+    found = list(_controller(controller))
+    for network, norm in zip_longest(interfaces, norms):
+        found += _interface(network)
+        if norm is not None:
+            found += _tensors(norm, nn.LayerNorm, "weight", "bias")
+    return [*found, *_tensors(output, nn.Linear, "weight", "bias")]
+
+
+def _check_memory(memory: Memory) -> None:
+    if type(memory) not in TAPES:
+        raise NotCovered(f"a {type(memory).__name__}")
+    _check(memory, type(memory))
+
+
+def _controller(network: StateNetwork) -> Iterator[Tensor]:
+    kind = NETWORKS[network.config.kind]
+    yield from _tensors(network, kind, "weight_ih", "bias_ih", optional=("weight_hh", "bias_hh"))
+    for norm in network.norms:
+        yield from _tensors(norm, nn.LayerNorm, "weight", "bias")
+
+
+def _interface(network: nn.Module) -> Iterator[Tensor]:
+    if not isinstance(network, StoredProgramLinear):
+        yield from _tensors(network, nn.Linear, "weight", "bias")
+        return
+    _check(network, StoredProgramLinear)
+    yield from _tensors(network.memory, ProgramMemory, "weight", "bias", optional=("key",))
+    for inside in (network.query, network.strength):
+        if inside is not None:
+            yield from _tensors(inside, nn.Linear, "weight", optional=("bias",))
+
+
+def _tensors(module: nn.Module, kind: type[nn.Module], *names: str, optional: tuple[str, ...] = ()) -> list[Tensor]:
+    """A module's tensors by name, and those of the optional ones that it has."""
+    _check(module, kind)
+    found = [getattr(module, name) for name in (*names, *optional)]
+    for name, tensor in zip(names, found, strict=False):
+        if tensor is None:
+            raise NotCovered(f"a {type(module).__name__} without {name}")
+    return [tensor for tensor in found if tensor is not None]
+
+
+def _check(module: nn.Module, kind: type[nn.Module]) -> None:
+    if not isinstance(module, kind) or type(module).forward is not kind.forward:
+        raise NotCovered(f"a {type(module).__name__} in place of a {kind.__name__}")
+    for hook in module._forward_pre_hooks.values():
+        if not isinstance(hook, MAKERS):
+            raise NotCovered(f"hooks on a {type(module).__name__}")
+        hook(module, ())
+    if isinstance(module, nn.LayerNorm) and module.eps != NORM_EPSILON:
+        raise NotCovered(f"a LayerNorm with eps = {module.eps}")
+    if module._forward_hooks or module._backward_hooks or module._backward_pre_hooks:
+        raise NotCovered(f"hooks on a {type(module).__name__}")
