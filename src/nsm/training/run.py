@@ -19,14 +19,13 @@ import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 
-import nsm
 from nsm.checks import UserError
 from nsm.files import is_temporary, sweep, write_atomically
 from nsm.machine import Machine
@@ -34,6 +33,7 @@ from nsm.pretrained import from_json, to_json
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
 from nsm.training.config import RunConfig
+from nsm.version import __version__
 
 logger = logging.getLogger("nsm")
 FORMAT = "nsm-run"
@@ -237,10 +237,10 @@ class MetricsFile:
 def versions() -> dict[str, str]:
     """What decides the bytes of a run, besides its configuration."""
     return {
-        "nsm": nsm.__version__,
+        "nsm": __version__,
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "numba": numba.__version__,
+        "numba": version("numba"),
     }
 
 
