@@ -18,7 +18,9 @@ from typing import Any
 import numba
 from llvmlite import binding as llvm
 from numba import njit
+from numba.core import config as _config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.codegen import get_host_cpu_features
 
 import nsm.memories.dnc
 import nsm.memories.memory
@@ -27,6 +29,7 @@ import nsm.similarity
 from nsm.files import cache_directory
 
 logger = logging.getLogger("nsm")
+settings: Any = _config
 PLAIN = ("operators.py", "workspace.py")
 """Files of this package that no kernel is made of."""
 _OPTIONS: dict[str, Any] = {"_nrt": False, "no_cfunc_wrapper": True}
@@ -40,9 +43,22 @@ def _sources() -> list[Path]:
     return [*kernels, *(Path(module.__file__ or "") for module in reference)]
 
 
+@cache
+def target() -> tuple[str, str]:
+    """The processor that Numba compiles for, and its features: this one, or what NUMBA_CPU_NAME and
+    NUMBA_CPU_FEATURES say."""
+    name = llvm.get_host_cpu_name() if settings.CPU_NAME is None else settings.CPU_NAME
+    return name, get_host_cpu_features() if settings.CPU_FEATURES is None else settings.CPU_FEATURES
+
+
+def has(feature: str) -> bool:
+    """Whether that processor has a feature, by LLVM's name for it."""
+    return f"+{feature}" in target()[1].split(",")
+
+
 def key(sources: list[Path]) -> str:
     """A name for what these sources, this Numba and this processor compile to."""
-    digest = hashlib.sha256(f"{numba.__version__} {llvm.get_host_cpu_name()}".encode())
+    digest = hashlib.sha256(f"{numba.__version__} {' '.join(target())}".encode())
     for source in sources:
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

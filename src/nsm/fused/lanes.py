@@ -16,7 +16,6 @@ import operator
 import platform
 from typing import Any
 
-from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -29,9 +28,11 @@ from numba.extending import (
 )
 from numba.np.arrayobj import populate_array
 
+from nsm.fused.cache import has
+
 WIDTH = 16
 """Lanes in a vector: one AVX-512 register of 32-bit floats, two AVX ones, four NEON ones."""
-MANY_REGISTERS = llvm.get_host_cpu_features().get("avx512f", False)
+MANY_REGISTERS = has("avx512f")
 """Whether eight vectors and what they are made from fit into registers. With two registers a vector they do not, and
 would be stored and loaded again at every step of a sum."""
 
@@ -216,10 +217,19 @@ def _llvm(name: str, arguments: int) -> Any:
     return call
 
 
+_FUSED = has("fma") or platform.machine().lower() not in ("x86_64", "amd64")
+"""Whether there is an instruction for it. Without one, LLVM would call the C library for every lane."""
+
+
 @intrinsic
 def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """a·b + c with one rounding."""
-    return floats(a, b, c), lambda context, builder, signature, arguments: _llvm("fma", 3)(builder, arguments)
+    """a·b + c, with one rounding where the processor can."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, b, c = arguments
+        return _llvm("fma", 3)(builder, arguments) if _FUSED else builder.fadd(builder.fmul(a, b), c)
+
+    return floats(a, b, c), codegen
 
 
 @intrinsic
@@ -257,8 +267,16 @@ def choose_smaller(typingctx: Any, a: Any, b: Any, then: Any, otherwise: Any) ->
 
 @intrinsic
 def rounded(typingctx: Any, a: Any) -> Any:
-    """The nearest whole number in each lane, the even one of two."""
-    return floats(a), lambda context, builder, signature, arguments: _llvm("rint", 1)(builder, arguments)
+    """The nearest whole number in each lane, the even one of two, of numbers below 2²² in size.
+
+    Beside 1.5·2²³ a float has no room for a fraction: adding it rounds, on any processor.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        large = ir.Constant(_FLOATS, [1.5 * 2**23] * WIDTH)
+        return builder.fsub(builder.fadd(arguments[0], large), large)
+
+    return floats(a), codegen
 
 
 @intrinsic
