@@ -41,7 +41,7 @@ def operands(
     memory: Memory,
     output: nn.Module,
 ) -> list[Tensor]:
-    """The tensors in the order of `nsm.fused.sizes.parameters`.
+    """The tensors in the order of `nsm.fused.layout.Parameters`.
 
     Raises:
         NotCovered: a module does not compute what an operator would.

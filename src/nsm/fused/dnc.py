@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,22 +11,23 @@ from nsm.fused.algebra import accumulate, copy, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, softplus
 from nsm.fused.lanes import choose_smaller, fma, load, numbers, rounded, splat, spread, store, total
-from nsm.fused.layout import XI, Array, mask, padded, place_lines, place_tapes
+from nsm.fused.layout import XI, Array, mask, padded
 from nsm.fused.tape import (
+    Leaf,
+    TapeSide,
     content,
     content_back,
-    final_tapes,
-    final_versions,
     gather,
     norms,
     read_back,
     stretch,
+    tape_leaf,
     tapes,
     version,
     versions,
 )
 from nsm.fused.workspace import Room
-from nsm.memories.dnc import DNC, USAGE_EPSILON, DNCState
+from nsm.memories.dnc import USAGE_EPSILON, DNCState
 from nsm.memories.memory import RESOLUTION
 
 LIFT, SCALE = np.float32(USAGE_EPSILON), np.float32(1 - USAGE_EPSILON)
@@ -517,17 +518,13 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
         followed_back(m, b, t)
 
 
-class DNCTape:
-    """The Python side of the kernel: buffers for a chunk, states in and out."""
+class DNCTape(TapeSide):
+    """A DNC's."""
 
     State = DNCState
 
-    def __init__(self, config: DNC) -> None:
-        self.config = config
-
     @property
     def counts(self) -> tuple[int, int]:
-        """How many addresses are read, and how many written."""
         return self.config.read_heads, 1
 
     def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> DNCWork:
@@ -573,59 +570,24 @@ class DNCTape:
             room.use((reads + 4) * n_p),
         )
 
-    def load(self, work: DNCWork, state: DNCState) -> None:
-        """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
-        self._place((work.memory, work.usage, work.address, work.precedence, work.links), work, state)
-
-    def _place(self, arrays: tuple[Array, ...], work: DNCWork, state: DNCState) -> None:
-        memory, usage, address, precedence, links = arrays
-        n_p, reads, one = work.slots_p, work.reads, np.arange(1)
-        place_tapes(state.memory, n_p, memory)
-        place_lines(state.usage[:, None], one, 1, n_p, usage)
-        place_lines(state.read_addresses, np.arange(reads), reads + 1, n_p, address)
-        place_lines(state.write_address, one + reads, reads + 1, n_p, address)
+    def leaves(self, work: DNCWork) -> list[Leaf]:
+        one, reads, n = np.arange(1), work.reads, work.slots
+        found = [
+            tape_leaf(work),
+            Leaf(work.usage, work.d_usage, 1, one),
+            Leaf(work.address, work.d_address, reads + 1, np.arange(reads)),
+            Leaf(work.address, work.d_address, reads + 1, one + reads),
+        ]
         if work.linked:
-            place_lines(state.precedence[:, None], one, 1, n_p, precedence)
-            place_lines(state.links, np.arange(work.slots), work.slots, n_p, links)
-
-    def _state(self, memory: Array, arrays: tuple[Array, ...], work: DNCWork, rows: Any, links: Any) -> DNCState:
-        """The state in these rows; those of the links are counted as tapes are."""
-        n, usage, address, precedence, linked = work.slots, *arrays
-        lines = versions(address, work.reads + 1, work)[rows, :, :n]
-        ordered = (np.zeros((work.batch, 0), np.float32), np.zeros((work.batch, 0, 0), np.float32))
-        if work.linked:
-            ordered = versions(precedence, 1, work)[rows, 0, :n], versions(linked, n, work)[links, :, :n]
-        parts = versions(usage, 1, work)[rows, 0, :n], lines[:, :-1], lines[:, -1:], *ordered
-        return DNCState(memory, *map(np.ascontiguousarray, parts))
-
-    def final(self, work: DNCWork, last: Array, lengths: Array) -> DNCState:
-        """The state after each sample's `last` row, from the end of the way there."""
-        arrays = work.usage, work.address, work.precedence, work.links
-        return self._state(final_tapes(work, lengths), arrays, work, work.batch + last, final_versions(work, lengths))
-
-    def load_gradient(self, work: DNCWork, d_final: DNCState | None) -> None:
-        """The gradient of the final state, where the backward pass begins."""
-        arrays = (work.d_memory, work.d_usage, work.d_address, work.d_precedence, work.d_links)
-        if d_final is not None:
-            self._place(arrays, work, d_final)
-            return
-        for array in arrays:
-            array[:] = 0
-
-    def gradient(self, work: DNCWork) -> DNCState:
-        """The gradient of the initial state, where the backward pass ended."""
-        first = slice(work.batch)
-        tapes = versions(work.d_memory, work.width, work)[first, :, : work.slots].transpose(0, 2, 1)
-        arrays = work.d_usage, work.d_address, work.d_precedence, work.d_links
-        return self._state(np.ascontiguousarray(tapes), arrays, work, first, first)
+            found.append(Leaf(work.precedence, work.d_precedence, 1, one))
+            found.append(Leaf(work.links, work.d_links, n, np.arange(n), ring=True))
+        return found
 
     def addresses(self, work: DNCWork, rows: int) -> tuple[Array, Array]:
-        """Per row where it read (R, N), and where it wrote (1, N)."""
         lines = versions(work.address, work.reads + 1, work)[work.batch : work.batch + rows, :, : work.slots]
         return lines[:, :-1], lines[:, -1:]
 
     def shapes(self, batch: int, slots: int) -> tuple[tuple[int, ...], ...]:
-        """Of the arrays of a state."""
         c, linked = self.config, slots * self.config.links
         read, write = (batch, c.read_heads, slots), (batch, 1, slots)
         return (batch, slots, c.width), (batch, slots), read, write, (batch, linked), (batch, linked, linked)

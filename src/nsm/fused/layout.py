@@ -1,7 +1,8 @@
 """Where everything lies: the sizes of a machine, its weights packed for the kernels, its gradients unpacked again.
 
 Parameters come as tensors of their own, each by its address. The kernels want each matrix with its long axis along the
-lanes, padded to 16, and both ways round: one for the forward product, one for the backward.
+lanes, padded to 16, and both ways round: one for the forward product, one for the backward. A table of places says
+which part of which parameter lies where: packing reads it one way, unpacking the other.
 
     state row   [h (padded) | r (padded)]                     what a step hands on, D wide
     gates       [i | f | g | o], each padded                  J wide (GRU: [r | z | n of x and r | n of h]; others: one)
@@ -18,9 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
+from nsm.controllers import NETWORKS
+from nsm.description import Description
 from nsm.fused.algebra import fill
 from nsm.fused.cache import compiled, compiled_long, kernel
 from nsm.fused.lanes import floats_at, load, store, transpose_block
+from nsm.programs import ATTENTION as STRATEGIES
 from nsm.similarity import EPSILON
 
 Array = Any
@@ -42,6 +46,12 @@ def padded(width: int) -> int:
 def mask(width: int, whole: int) -> Array:
     """1 for the first `width` of `whole` numbers, 0 for the others, which are padding."""
     return (np.arange(whole) < width).astype(np.float32)
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+# Columns of the table of heads.
+RAW, QUERY, XI, LENGTH, LENGTH_P = range(5)
 
 
 class Sizes(NamedTuple):
@@ -80,14 +90,49 @@ class Scales(NamedTuple):
     strength: float
 
 
-# Columns of the table of heads.
-RAW, QUERY, XI, LENGTH, LENGTH_P = range(5)
-# Rows of the table of parameters' addresses: the machine's, then per head. 0 where a machine has no such parameter.
-WEIGHT_IH, BIAS_IH, WEIGHT_HH, BIAS_HH, CELL_NORM_W, CELL_NORM_B, OUT_W, OUT_B, HIDDEN, CELL, GATE_NORM = range(11)
-HEAD = GATE_NORM + 8
-"""A weight and a bias for the norm of each gate come before."""
-WEIGHT, BIAS, KEY, QUERY_W, QUERY_B, STRENGTH_W, STRENGTH_B, NORM_W, NORM_B = range(9)
-HEAD_FIELDS = 9
+def sizes_of(description: Description, inputs: int, outputs: int) -> tuple[Sizes, Scales, Array]:
+    """The integers of a machine, its floats, and the table of its heads."""
+    d, memory = description, description.memory
+    n, stored, kind = d.controller.size, d.programs, CONTROLLERS[d.controller.kind]
+    # Rows of gates a multiple of 4,096 bytes apart would push each other out of the nearest cache.
+    size_p = padded(n) + (16 if padded(n) % 256 == 0 else 0)
+    programs, keys = (stored.count, stored.keys) if stored else (1, 0)
+    queried = stored is not None and stored.attention != "uniform"
+    table = np.zeros((len(memory.heads), 5), np.int64)
+    raw = interface = 0
+    for h, head in enumerate(memory.heads):
+        length_p = padded(head.size)
+        table[h] = raw, 0, interface, head.size, length_p
+        raw += programs * length_p
+        interface += length_p
+    for h in range(len(memory.heads)):
+        table[h, QUERY] = raw
+        raw += padded(keys + 1) if queried else 0
+    found = Sizes(
+        inputs=inputs,
+        inputs_p=padded(inputs),
+        outputs=outputs,
+        outputs_p=padded(outputs),
+        size=n,
+        size_p=size_p,
+        reads=memory.read_size,
+        reads_p=padded(memory.read_size),
+        gates=(4 if kind in (GRU, LSTM) else 1) * size_p,
+        controller=kind,
+        controller_norm=int(d.controller.layer_norm),
+        interface_norm=int(d.interface_norm),
+        heads=len(memory.heads),
+        programs=programs,
+        keys=keys,
+        attention=ATTENTION[stored.attention if stored else None],
+        bounded=int(stored is not None and stored.bounded_keys),
+        raw=raw,
+        interface=interface,
+    )
+    return found, Scales(stored.temperature if stored else 1.0, stored.strength_scale if stored else 1.0), table
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
 
 
 class Weights(NamedTuple):
@@ -129,8 +174,8 @@ class Weights(NamedTuple):
     """(2, n padded): of the learned initial state, h_0 and the cell, the gradient only"""
 
 
-def weights(take: Callable[[int], Array], sizes: Sizes) -> Weights:
-    """Buffers of the right sizes. Their padding must be zero: whoever makes them fills them with zeros first."""
+def weights(take: Callable[[int], Any], sizes: Sizes) -> Weights:
+    """Buffers of the right sizes, or whatever `take` gives for a size. Their padding must be zero."""
     s, j, d = sizes, sizes.gates, sizes.row
     return Weights(
         gates_x=take(s.inputs * j),
@@ -151,6 +196,135 @@ def weights(take: Callable[[int], Array], sizes: Sizes) -> Weights:
         interface_norm=take(2 * s.interface),
         start=take(2 * s.size_p),
     )
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+# Columns of the table of places: a part of a parameter, ROWS × COLUMNS numbers from SOURCE on, and where it lies.
+PARAMETER, SOURCE, STRIDE, ROWS, COLUMNS, TARGET, TARGET_STRIDE, TURNED, ROLE = range(9)
+# COPY: for the kernels to read. ADDED: to what lies there. A GRADIENT is also unpacked from there.
+COPY, ADDED, GRADIENT = range(3)
+
+
+class Parameters:
+    """The parameters of a machine in the order an operator takes them: their shapes, and where their parts lie."""
+
+    def __init__(self, described: Description, sizes: Sizes, table: Array, at: Weights) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        self._places: list[tuple[int, ...]] = []
+        self.sizes, self.at = sizes, at
+        self._controller(described)
+        for h, head in enumerate(described.memory.heads):
+            self._interface(described, table[h], h, head.size)
+        self._output()
+        self.places = np.array(self._places, np.int64)
+
+    def _take(self, *shape: int) -> None:
+        self.shapes.append(shape)
+
+    def _place(
+        self,
+        source: int,
+        stride: int,
+        rows: int,
+        columns: int,
+        target: int,
+        ld: int,
+        turned: bool = False,
+        role: int = COPY,
+    ) -> None:
+        self._places.append((len(self.shapes) - 1, source, stride, rows, columns, target, ld, int(turned), role))
+
+    def _vector(self, target: int, source: int = 0, size: int | None = None, role: int = GRADIENT) -> None:
+        self._place(source, 0, 1, self.shapes[-1][0] if size is None else size, target, 0, role=role)
+
+    def _controller(self, d: Description) -> None:
+        s, at, n, n_p, j, width = (
+            self.sizes,
+            self.at,
+            self.sizes.size,
+            self.sizes.size_p,
+            self.sizes.gates,
+            self.sizes.row,
+        )
+        gates, inputs, kind = NETWORKS[d.controller.kind].gates, s.inputs + s.reads, s.controller
+        self._take(gates * n, inputs)
+        for gate in range(gates):
+            rows, place = gate * n * inputs, gate * n_p
+            self._place(rows, inputs, n, s.inputs, at.gates_x + place, j, turned=True)
+            self._place(rows, inputs, n, s.inputs, at.gates_x_back + place * s.inputs_p, s.inputs_p, role=GRADIENT)
+            rows += s.inputs
+            self._place(rows, inputs, n, s.reads, at.gates_s + n_p * j + place, j, turned=True)
+            self._place(rows, inputs, n, s.reads, at.gates_s_back + place * width + n_p, width, role=GRADIENT)
+        self._take(gates * n)
+        for gate in range(gates):
+            self._vector(at.gates_bias + gate * n_p, gate * n, n)
+        if kind != FEED_FORWARD:
+            # A GRU keeps the recurrent part of its candidate apart, to multiply it by r.
+            own = [3 * n_p if kind == GRU and gate == 2 else gate * n_p for gate in range(gates)]
+            self._take(gates * n, n)
+            for gate, place in enumerate(own):
+                self._place(gate * n * n, n, n, n, at.gates_s + place, j, turned=True)
+                self._place(gate * n * n, n, n, n, at.gates_s_back + place * width, width, role=GRADIENT)
+            if d.controller.biases == 2:
+                self._take(gates * n)
+                for gate, place in enumerate(own):
+                    self._vector(at.gates_bias + place, gate * n, n, ADDED)
+        if d.controller.layer_norm:
+            for target in (*(at.gate_norm + i * n_p + half * j for i in range(gates) for half in (0, 1)),
+                           at.cell_norm, at.cell_norm + n_p):  # fmt: skip
+                self._take(n)
+                self._vector(target)
+
+    def _interface(self, d: Description, head: Array, h: int, size: int) -> None:
+        s, at, n, n_p, q, stored = self.sizes, self.at, self.sizes.size, self.sizes.size_p, self.sizes.raw, d.programs
+        column = int(head[RAW])
+        if stored is None:
+            self._take(size, n)
+            self._linear(size, column)
+            self._take(size)
+            self._vector(at.raw_bias + column)
+        else:
+            columns = [column + p * int(head[LENGTH_P]) for p in range(s.programs)]
+            self._take(s.programs, n, size)
+            for p, column in enumerate(columns):
+                self._place(p * n * size, size, n, size, at.raw + column, q, role=GRADIENT)
+                self._place(p * n * size, size, n, size, at.raw_back + column * n_p, n_p, turned=True)
+            self._take(s.programs, size)
+            for p, column in enumerate(columns):
+                self._vector(at.raw_bias + column, p * size, size)
+            strategy = STRATEGIES[stored.attention]
+            if strategy.has_keys:
+                self._take(s.programs, s.keys)
+                self._vector(at.keys + h * s.programs * s.keys, 0, s.programs * s.keys)
+            if strategy.logits is not None:
+                query = int(head[QUERY])
+                for width, column in ((s.keys, query), (1, query + s.keys)):
+                    self._take(width, n)
+                    self._linear(width, column)
+                    if stored.query_bias:
+                        self._take(width)
+                        self._vector(at.raw_bias + column)
+        if d.interface_norm:
+            for half in (0, 1):
+                self._take(size)
+                self._vector(at.interface_norm + half * s.interface + int(head[XI]))
+
+    def _linear(self, width: int, column: int) -> None:
+        """The weight of a plain linear layer among the interfaces, (width, n)."""
+        n, n_p, q = self.sizes.size, self.sizes.size_p, self.sizes.raw
+        self._place(0, n, width, n, self.at.raw + column, q, turned=True, role=GRADIENT)
+        self._place(0, n, width, n, self.at.raw_back + column * n_p, n_p)
+
+    def _output(self) -> None:
+        s, at, n_p = self.sizes, self.at, self.sizes.size_p
+        width = s.size + s.reads
+        self._take(s.outputs, width)
+        for source, columns, place in ((0, s.size, 0), (s.size, s.reads, n_p)):
+            self._place(source, width, s.outputs, columns, at.out + place * s.outputs_p, s.outputs_p, turned=True)
+            self._place(source, width, s.outputs, columns, at.out_back + place, s.row, role=GRADIENT)
+        self._take(s.outputs)
+        self._vector(at.out_bias)
 
 
 @kernel
@@ -199,153 +373,57 @@ def _add_transposed(a, a0, lda, rows, columns, c, c0, ldc):
                 c[c0 + j * ldc + i] += a[a0 + i * lda + j]
 
 
-@kernel
-def _gates(sizes):
-    """How many gates the controller's parameters have."""
-    return 3 if sizes.controller == GRU else sizes.gates // sizes.size_p
-
-
-@kernel
-def _recurrent(sizes, gate):
-    """Where a gate's recurrent part goes: a GRU keeps that of its candidate apart, to multiply it by r."""
-    return 3 if sizes.controller == GRU and gate == 2 else gate
+@compiled_long
+def pack(where, places, sizes, block, w):
+    """Lay the parameters at the addresses `where` out in a block, whose parts are `w`, for the kernels."""
+    fill(block, 0, block.size // 16 * 16, np.float32(0.0))
+    for row in range(places.shape[0]):
+        place = places[row]
+        a, a0, lda, rows, columns = (
+            floats_at(where[place[PARAMETER]]),
+            place[SOURCE],
+            place[STRIDE],
+            place[ROWS],
+            place[COLUMNS],
+        )
+        if place[ROLE] == ADDED:
+            _add(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
+        elif place[TURNED]:
+            _transpose(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
+        else:
+            _copy(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
+    if sizes.attention == KEY_VALUE or sizes.attention == GUMBEL:
+        for p in range(sizes.heads * sizes.programs):
+            squares = EPSILON
+            for k in range(p * sizes.keys, (p + 1) * sizes.keys):
+                if sizes.bounded:
+                    w.keys[k] = np.tanh(w.keys[k])
+                squares += float(w.keys[k]) ** 2
+            w.key_inverses[p] = 1.0 / np.sqrt(squares)
 
 
 @compiled_long
-def pack(where, table, sizes, w):
-    """Lay the parameters at the addresses `where` out for the kernels."""
-    n, n_p, j_, q_, d = sizes.size, sizes.size_p, sizes.gates, sizes.raw, sizes.size_p + sizes.reads_p
-    inputs, i_p, o_p = sizes.inputs + sizes.reads, sizes.inputs_p, sizes.outputs_p
-    for gate in range(_gates(sizes)):
-        place, rows, weight = gate * n_p, gate * n * inputs, floats_at(where[WEIGHT_IH])
-        _transpose(weight, rows, inputs, n, sizes.inputs, w.gates_x, place, j_)
-        _copy(weight, rows, inputs, n, sizes.inputs, w.gates_x_back, place * i_p, i_p)
-        _transpose(weight, rows + sizes.inputs, inputs, n, sizes.reads, w.gates_s, n_p * j_ + place, j_)
-        _copy(weight, rows + sizes.inputs, inputs, n, sizes.reads, w.gates_s_back, place * d + n_p, d)
-        _copy(floats_at(where[BIAS_IH]), gate * n, 0, 1, n, w.gates_bias, place, 0)
-        if sizes.controller != FEED_FORWARD:
-            rows, weight, own = gate * n * n, floats_at(where[WEIGHT_HH]), _recurrent(sizes, gate) * n_p
-            _transpose(weight, rows, n, n, n, w.gates_s, own, j_)
-            _copy(weight, rows, n, n, n, w.gates_s_back, own * d, d)
-            if where[BIAS_HH]:
-                _add(floats_at(where[BIAS_HH]), gate * n, 0, 1, n, w.gates_bias, own, 0)
-        if sizes.controller_norm:
-            _copy(floats_at(where[GATE_NORM + 2 * gate]), 0, 0, 1, n, w.gate_norm, place, 0)
-            _copy(floats_at(where[GATE_NORM + 2 * gate + 1]), 0, 0, 1, n, w.gate_norm, j_ + place, 0)
-    if sizes.controller_norm:
-        _copy(floats_at(where[CELL_NORM_W]), 0, 0, 1, n, w.cell_norm, 0, 0)
-        _copy(floats_at(where[CELL_NORM_B]), 0, 0, 1, n, w.cell_norm, n_p, 0)
-
-    for h in range(sizes.heads):
-        at, length, column = HEAD + h * HEAD_FIELDS, table[h, LENGTH], table[h, RAW]
-        weight, bias = floats_at(where[at + WEIGHT]), floats_at(where[at + BIAS])
-        if sizes.attention == STATIC:
-            _transpose(weight, 0, n, length, n, w.raw, column, q_)
-            _copy(weight, 0, n, length, n, w.raw_back, column * n_p, n_p)
-            _copy(bias, 0, 0, 1, length, w.raw_bias, column, 0)
-        else:
-            for p in range(sizes.programs):
-                _copy(weight, p * n * length, length, n, length, w.raw, column, q_)
-                _transpose(weight, p * n * length, length, n, length, w.raw_back, column * n_p, n_p)
-                _copy(bias, p * length, 0, 1, length, w.raw_bias, column, 0)
-                column += table[h, LENGTH_P]
-        if sizes.interface_norm:
-            _copy(floats_at(where[at + NORM_W]), 0, 0, 1, length, w.interface_norm, table[h, XI], 0)
-            _copy(floats_at(where[at + NORM_B]), 0, 0, 1, length, w.interface_norm, sizes.interface + table[h, XI], 0)
-        if sizes.attention == STATIC or sizes.attention == UNIFORM:
-            continue
-        query, strength = table[h, QUERY], table[h, QUERY] + sizes.keys
-        weight = floats_at(where[at + QUERY_W])
-        _transpose(weight, 0, n, sizes.keys, n, w.raw, query, q_)
-        _copy(weight, 0, n, sizes.keys, n, w.raw_back, query * n_p, n_p)
-        weight = floats_at(where[at + STRENGTH_W])
-        _transpose(weight, 0, n, 1, n, w.raw, strength, q_)
-        _copy(weight, 0, n, 1, n, w.raw_back, strength * n_p, n_p)
-        if where[at + QUERY_B]:
-            _copy(floats_at(where[at + QUERY_B]), 0, 0, 1, sizes.keys, w.raw_bias, query, 0)
-            _copy(floats_at(where[at + STRENGTH_B]), 0, 0, 1, 1, w.raw_bias, strength, 0)
-        if sizes.attention != DIRECT:
-            count = sizes.programs * sizes.keys
-            _copy(floats_at(where[at + KEY]), 0, 0, 1, count, w.keys, h * count, 0)
-            if sizes.bounded:
-                for i in range(h * count, (h + 1) * count):
-                    w.keys[i] = np.tanh(w.keys[i])
-            for p in range(h * sizes.programs, (h + 1) * sizes.programs):
-                squares = EPSILON
-                for k in range(p * sizes.keys, (p + 1) * sizes.keys):
-                    squares += float(w.keys[k]) ** 2
-                w.key_inverses[p] = 1.0 / np.sqrt(squares)
-
-    width, weight = n + sizes.reads, floats_at(where[OUT_W])
-    _transpose(weight, 0, width, sizes.outputs, n, w.out, 0, o_p)
-    _transpose(weight, n, width, sizes.outputs, sizes.reads, w.out, n_p * o_p, o_p)
-    _copy(weight, 0, width, sizes.outputs, n, w.out_back, 0, d)
-    _copy(weight, n, width, sizes.outputs, sizes.reads, w.out_back, n_p, d)
-    _copy(floats_at(where[OUT_B]), 0, 0, 1, sizes.outputs, w.out_bias, 0, 0)
+def unpack(block, g, w, where, places, sizes):
+    """Add the gradients that the kernels left in a block, whose parts are `g`, to those at the addresses `where`."""
+    if sizes.bounded and (sizes.attention == KEY_VALUE or sizes.attention == GUMBEL):
+        for k in range(sizes.heads * sizes.programs * sizes.keys):
+            g.keys[k] *= np.float32(1.0) - w.keys[k] * w.keys[k]
+    for row in range(places.shape[0]):
+        place = places[row]
+        c, c0, ldc, rows, columns = (
+            floats_at(where[place[PARAMETER]]),
+            place[SOURCE],
+            place[STRIDE],
+            place[ROWS],
+            place[COLUMNS],
+        )
+        if place[ROLE] != COPY and place[TURNED]:
+            _add_transposed(block, place[TARGET], place[TARGET_STRIDE], columns, rows, c, c0, ldc)
+        elif place[ROLE] != COPY:
+            _add(block, place[TARGET], place[TARGET_STRIDE], rows, columns, c, c0, ldc)
 
 
-@compiled_long
-def unpack(g, w, where, table, sizes):
-    """Add the gradients the kernels left to those at the addresses `where`: `pack` the other way.
-
-    HIDDEN and CELL are those of a learned initial state, for who has no other way to it than this.
-    """
-    n, n_p, j_, q_, d = sizes.size, sizes.size_p, sizes.gates, sizes.raw, sizes.size_p + sizes.reads_p
-    inputs, i_p = sizes.inputs + sizes.reads, sizes.inputs_p
-    for gate in range(_gates(sizes)):
-        place, rows, weight = gate * n_p, gate * n * inputs, floats_at(where[WEIGHT_IH])
-        _add(g.gates_x_back, place * i_p, i_p, n, sizes.inputs, weight, rows, inputs)
-        _add(g.gates_s_back, place * d + n_p, d, n, sizes.reads, weight, rows + sizes.inputs, inputs)
-        _add(g.gates_bias, place, 0, 1, n, floats_at(where[BIAS_IH]), gate * n, 0)
-        if sizes.controller != FEED_FORWARD:
-            own = _recurrent(sizes, gate) * n_p
-            _add(g.gates_s_back, own * d, d, n, n, floats_at(where[WEIGHT_HH]), gate * n * n, n)
-            if where[BIAS_HH]:
-                _add(g.gates_bias, own, 0, 1, n, floats_at(where[BIAS_HH]), gate * n, 0)
-        if sizes.controller_norm:
-            _add(g.gate_norm, place, 0, 1, n, floats_at(where[GATE_NORM + 2 * gate]), 0, 0)
-            _add(g.gate_norm, j_ + place, 0, 1, n, floats_at(where[GATE_NORM + 2 * gate + 1]), 0, 0)
-    if sizes.controller_norm:
-        _add(g.cell_norm, 0, 0, 1, n, floats_at(where[CELL_NORM_W]), 0, 0)
-        _add(g.cell_norm, n_p, 0, 1, n, floats_at(where[CELL_NORM_B]), 0, 0)
-
-    for h in range(sizes.heads):
-        at, length, column = HEAD + h * HEAD_FIELDS, table[h, LENGTH], table[h, RAW]
-        weight, bias = floats_at(where[at + WEIGHT]), floats_at(where[at + BIAS])
-        if sizes.attention == STATIC:
-            _add_transposed(g.raw, column, q_, n, length, weight, 0, n)
-            _add(g.raw_bias, column, 0, 1, length, bias, 0, 0)
-        else:
-            for p in range(sizes.programs):
-                _add(g.raw, column, q_, n, length, weight, p * n * length, length)
-                _add(g.raw_bias, column, 0, 1, length, bias, p * length, 0)
-                column += table[h, LENGTH_P]
-        if sizes.interface_norm:
-            _add(g.interface_norm, table[h, XI], 0, 1, length, floats_at(where[at + NORM_W]), 0, 0)
-            _add(g.interface_norm, sizes.interface + table[h, XI], 0, 1, length, floats_at(where[at + NORM_B]), 0, 0)
-        if sizes.attention == STATIC or sizes.attention == UNIFORM:
-            continue
-        query, strength = table[h, QUERY], table[h, QUERY] + sizes.keys
-        _add_transposed(g.raw, query, q_, n, sizes.keys, floats_at(where[at + QUERY_W]), 0, n)
-        _add_transposed(g.raw, strength, q_, n, 1, floats_at(where[at + STRENGTH_W]), 0, n)
-        if where[at + QUERY_B]:
-            _add(g.raw_bias, query, 0, 1, sizes.keys, floats_at(where[at + QUERY_B]), 0, 0)
-            _add(g.raw_bias, strength, 0, 1, 1, floats_at(where[at + STRENGTH_B]), 0, 0)
-        if sizes.attention != DIRECT:
-            key = floats_at(where[at + KEY])
-            for i in range(sizes.programs * sizes.keys):
-                place = h * sizes.programs * sizes.keys + i
-                slope = 1 - w.keys[place] * w.keys[place] if sizes.bounded else np.float32(1.0)
-                key[i] += slope * g.keys[place]
-
-    width, weight = n + sizes.reads, floats_at(where[OUT_W])
-    _add(g.out_back, 0, d, sizes.outputs, n, weight, 0, width)
-    _add(g.out_back, n_p, d, sizes.outputs, sizes.reads, weight, n, width)
-    _add(g.out_bias, 0, 0, 1, sizes.outputs, floats_at(where[OUT_B]), 0, 0)
-    if where[HIDDEN]:
-        _add(g.start, 0, 0, 1, n, floats_at(where[HIDDEN]), 0, 0)
-    if where[CELL]:
-        _add(g.start, n_p, 0, 1, n, floats_at(where[CELL]), 0, 0)
+# --- rows and tapes ---------------------------------------------------------------------------------------------------
 
 
 @compiled

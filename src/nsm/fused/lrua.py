@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,21 +10,23 @@ from nsm.fused.algebra import accumulate, copy, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid
 from nsm.fused.lanes import fma, load, splat, spread, store, total
-from nsm.fused.layout import LENGTH_P, XI, Array, mask, padded, place_lines, place_tapes
+from nsm.fused.layout import LENGTH_P, XI, Array, mask, padded
 from nsm.fused.tape import (
+    Leaf,
+    TapeSide,
     content,
     content_back,
-    final_tapes,
     gather,
     norms,
     read_back,
     stretch,
+    tape_leaf,
     tapes,
     version,
     versions,
 )
 from nsm.fused.workspace import Room
-from nsm.memories.lrua import LRUA, LRUAState
+from nsm.memories.lrua import LRUAState
 from nsm.memories.memory import RESOLUTION
 
 STEPS = np.float32(1 / RESOLUTION)
@@ -255,22 +257,14 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
         store(m.d_usage, b * n_p + i, splat(np.float32(m.decay)) * load(m.d_usage, b * n_p + i))
 
 
-class LRUATape:
-    """The Python side of the kernel: buffers for a chunk, states in and out."""
+class LRUATape(TapeSide):
+    """An LRUA's."""
 
     State = LRUAState
 
-    def __init__(self, config: LRUA) -> None:
-        self.config, self.least = config, config.read_heads if config.least_used is None else config.least_used
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many addresses are read, and how many written."""
-        return self.config.read_heads, self.config.write_heads
-
     def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> LRUAWork:
         n_p, m, reads, writes = padded(slots), self.config.width, self.config.read_heads, self.config.write_heads
-        least, count = min(self.least, slots), batch + rows
+        least, count = min(self.config.least_used or reads, slots), batch + rows
         keep = stretch(steps, 1, 4 * m * n_p, whole)
         kept = 2 * reads + writes + 16
         return LRUAWork(
@@ -302,47 +296,18 @@ class LRUATape:
             room.use(max((reads + writes + 2) * n_p, 2 * least + n_p)),
         )
 
-    def load(self, work: LRUAWork, state: LRUAState) -> None:
-        """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
-        self._place((work.memory, work.usage, work.address), work, state)
-
-    def _place(self, arrays: tuple[Array, ...], work: LRUAWork, state: LRUAState) -> None:
-        memory, usage, address = arrays
-        place_tapes(state.memory, work.slots_p, memory)
-        place_lines(state.usage.reshape(work.batch, 1, -1), np.arange(1), 1, work.slots_p, usage)
-        place_lines(state.read_addresses, np.arange(work.reads), work.reads, work.slots_p, address)
-
-    def _lines(self, usage: Array, address: Array, work: LRUAWork, which: Any) -> tuple[Array, Array]:
-        return (
-            versions(usage, 1, work)[which, 0, : work.slots].copy(),
-            versions(address, work.reads, work)[which, :, : work.slots].copy(),
-        )
-
-    def final(self, work: LRUAWork, last: Array, lengths: Array) -> LRUAState:
-        """The state after each sample's `last` row, from the end of the way there."""
-        return LRUAState(final_tapes(work, lengths), *self._lines(work.usage, work.address, work, work.batch + last))
-
-    def load_gradient(self, work: LRUAWork, d_final: LRUAState | None) -> None:
-        """The gradient of the final state, where the backward pass begins."""
-        arrays = (work.d_memory, work.d_usage, work.d_address)
-        if d_final is not None:
-            self._place(arrays, work, d_final)
-            return
-        for array in arrays:
-            array[:] = 0
-
-    def gradient(self, work: LRUAWork) -> LRUAState:
-        """The gradient of the initial state, where the backward pass ended."""
-        first = slice(work.batch)
-        tapes = versions(work.d_memory, work.width, work)[first, :, : work.slots].transpose(0, 2, 1)
-        return LRUAState(np.ascontiguousarray(tapes), *self._lines(work.d_usage, work.d_address, work, first))
+    def leaves(self, work: LRUAWork) -> list[Leaf]:
+        reads = np.arange(work.reads)
+        return [
+            tape_leaf(work),
+            Leaf(work.usage, work.d_usage, 1, np.arange(1)),
+            Leaf(work.address, work.d_address, work.reads, reads),
+        ]
 
     def addresses(self, work: LRUAWork, rows: int) -> tuple[Array, Array]:
-        """Per row where it read (R, N), and where it wrote (W, N)."""
         after, n = slice(work.batch, work.batch + rows), work.slots
         written = versions(work.written, work.heads, work)[:rows, :, :n]
         return versions(work.address, work.reads, work)[after, :, :n], written
 
     def shapes(self, batch: int, slots: int) -> tuple[tuple[int, ...], ...]:
-        """Of the arrays of a state."""
         return (batch, slots, self.config.width), (batch, slots), (batch, self.config.read_heads, slots)

@@ -14,8 +14,8 @@ from nsm.fused.algebra import copy, dots, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp, log, sigmoid, softplus
 from nsm.fused.lanes import fma, load, splat, spread, store, total
-from nsm.fused.layout import XI, Array, mask, padded, place_lines, place_tapes
-from nsm.fused.tape import final_tapes, norms, softmax, stretch, tapes, version
+from nsm.fused.layout import XI, Array, mask, padded
+from nsm.fused.tape import Leaf, TapeSide, norms, softmax, stretch, tape_leaf, tapes, version, versions
 from nsm.fused.workspace import Room
 from nsm.memories.ntm import NTM, TINY, NTMState
 from nsm.similarity import EPSILON
@@ -323,13 +323,13 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
         address_back(m, xi, x, tape, norm, before, now, at, b, h, heads, dw, d_xi, dx)
 
 
-class NTMTape:
-    """The Python side of the kernel: buffers for a chunk, states in and out."""
+class NTMTape(TapeSide):
+    """An NTM's."""
 
     State = NTMState
 
     def __init__(self, config: NTM) -> None:
-        self.config = config
+        super().__init__(config)
         counts = [0, 0]
         rows = []
         for head in config.heads:
@@ -338,11 +338,6 @@ class NTMTape:
             counts[kind] += 1
         self.heads = np.array(rows, np.int64)
         self.order = [np.flatnonzero(self.heads[:, 0] == kind) for kind in (READ, WRITE)]
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many addresses are read, and how many written."""
-        return self.config.read_heads, self.config.write_heads
 
     def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> NTMWork:
         n_p, m, heads = padded(slots), self.config.width, len(self.heads)
@@ -373,55 +368,14 @@ class NTMTape:
             room.use(4 * (n_p + 2 * (shifts + 16)) + 2 * padded(shifts + 3)),
         )
 
-    def load(self, work: NTMWork, state: NTMState) -> None:
-        """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
-        work.scratch[:] = 0  # lanes of padding read the margins of its lines
-        self._place(work.memory, work.address, work, state)
-
-    def _place(self, memory: Array, address: Array, work: NTMWork, state: NTMState) -> None:
-        place_tapes(state.memory, work.slots_p, memory)
-        for lines, addresses in zip(self.order, (state.read_addresses, state.write_addresses), strict=True):
-            place_lines(addresses, lines, len(self.heads), work.slots_p, address)
-
-    def _addresses(self, array: Array, work: NTMWork) -> Array:
+    def leaves(self, work: NTMWork) -> list[Leaf]:
         heads = len(self.heads)
-        return array[: work.batch * heads * work.slots_p].reshape(work.batch, heads, work.slots_p)
-
-    def final(self, work: NTMWork, last: Array, lengths: Array) -> NTMState:
-        """The state after each sample's `last` row, from the end of the way there."""
-        n_p, heads = work.slots_p, len(self.heads)
-        memory = final_tapes(work, lengths)
-        lines = work.address.size // (heads * n_p)
-        addresses = work.address[: lines * heads * n_p].reshape(lines, heads, n_p)[work.batch + last, :, : work.slots]
-        read, write = (np.ascontiguousarray(addresses[:, indices]) for indices in self.order)
-        return NTMState(memory, read, write)
-
-    def load_gradient(self, work: NTMWork, d_final: NTMState | None) -> None:
-        """The gradient of the final state, where the backward pass begins."""
-        work.scratch[:] = 0
-        if d_final is not None:
-            self._place(work.d_memory, work.d_address, work, d_final)
-            return
-        work.d_memory[: work.batch * work.width * work.slots_p] = 0
-        self._addresses(work.d_address, work)[:] = 0
-
-    def gradient(self, work: NTMWork) -> NTMState:
-        """The gradient of the initial state, where the backward pass ended."""
-        n, size = work.slots, work.batch * work.width * work.slots_p
-        tapes = work.d_memory[:size].reshape(work.batch, work.width, work.slots_p)[:, :, :n]
-        read, write = (
-            np.ascontiguousarray(self._addresses(work.d_address, work)[:, indices, :n]) for indices in self.order
-        )
-        return NTMState(np.ascontiguousarray(tapes.transpose(0, 2, 1)), read, write)
+        return [tape_leaf(work), *(Leaf(work.address, work.d_address, heads, lines) for lines in self.order)]
 
     def addresses(self, work: NTMWork, rows: int) -> tuple[Array, Array]:
-        """Per row where it read (R, N), and where it wrote (W, N)."""
-        heads, n, n_p = len(self.heads), work.slots, work.slots_p
-        begin = work.batch * heads * n_p
-        lines = work.address[begin : begin + rows * heads * n_p].reshape(rows, heads, n_p)[:, :, :n]
+        lines = versions(work.address, len(self.heads), work)[work.batch : work.batch + rows, :, : work.slots]
         return lines[:, self.order[0]], lines[:, self.order[1]]
 
     def shapes(self, batch: int, slots: int) -> tuple[tuple[int, ...], ...]:
-        """Of the arrays of a state."""
         c = self.config
         return (batch, slots, c.width), (batch, c.read_heads, slots), (batch, c.write_heads, slots)

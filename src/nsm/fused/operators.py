@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,7 +41,7 @@ class Call(NamedTuple):
     state: Sequence[Tensor]
     """the leaves of a machine's state, each with the batch first"""
     parameters: Sequence[Tensor]
-    """in the order of `sizes.parameters`"""
+    """in the order of `layout.Parameters`"""
     cell_noise: Tensor | None
     program_noise: Tensor | None
     lengths: Tensor | None
@@ -67,7 +68,7 @@ class Call(NamedTuple):
         """Kernels go by addresses: what is not as they expect it would have them read what is not theirs."""
         k, (steps, batch, _) = self.kernels, self.x.shape
         slots = self.state[k.states].shape[1] if len(self.state) > k.states else 0
-        _check("parameters", self.parameters, list(k.parameters.values()))
+        _check("parameters", self.parameters, k.parameters.shapes)
         _check("state", self.state, k.state_shapes(batch, slots))
         noise = (self.cell_noise, (k.sizes.size,)), (self.program_noise, (k.sizes.heads, k.sizes.programs))
         given = [(drawn, (steps, batch, *width)) for drawn, width in noise if drawn is not None]
@@ -111,6 +112,10 @@ def _call(arguments: tuple[Any, ...]) -> tuple[Call, bool]:
     return call, len(arguments) > len(Call._fields) and arguments[-1]
 
 
+def _addresses(tensors: Sequence[Tensor]) -> Array:
+    return np.array([tensor.data_ptr() for tensor in tensors])
+
+
 def _array(tensor: Tensor) -> Array:
     return tensor.detach().contiguous().numpy()
 
@@ -126,7 +131,7 @@ def _forward(*arguments: Any) -> Found:
     block = floats(kept) if keep else pool.take(k.weights_size)
     passes.compile_for(k.tape.config)
     parameters = [parameter.contiguous() for parameter in call.parameters]
-    weights = k.pack(k.where([parameter.data_ptr() for parameter in parameters]), block)
+    weights = k.pack(_addresses(parameters), block)
     run = call.run(block[k.weights_size :] if keep else None, keep)
     run.forward(weights, call.trace)
     out = torch.empty(*call.x.shape[:2], k.sizes.outputs)
@@ -142,7 +147,7 @@ def _backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments
     weights, run = k.unpacked(block), call.run(block[k.weights_size :])
     run.backward(weights, _array(d_out), k.state([_array(leaf) for leaf in d_final]) if d_final else None)
     d_x, d_parameters = torch.empty(call.x.shape), [torch.zeros(parameter.shape) for parameter in call.parameters]
-    run.collect(weights, k.where([gradient.data_ptr() for gradient in d_parameters]))
+    run.collect(weights, _addresses(d_parameters))
     run.d_x(d_x.numpy())
     return [d_x, *(torch.from_numpy(leaf) for leaf in run.d_initial().leaves), *d_parameters]
 

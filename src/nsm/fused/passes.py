@@ -12,7 +12,7 @@ import numpy as np
 
 from nsm.controllers import Controller
 from nsm.description import Description, parse
-from nsm.fused import layout, programs, recurrence, sizes
+from nsm.fused import layout, programs, recurrence
 from nsm.fused.cache import once
 from nsm.fused.dnc import DNCTape
 from nsm.fused.layout import Array, padded
@@ -146,20 +146,18 @@ class Kernels:
     """The kernels of one kind of machine, for one width of input and output. It has no weights: those are handed in."""
 
     def __init__(self, described: Description, inputs: int, outputs: int) -> None:
-        self.sizes, self.scales, self.table = sizes.sizes(described, inputs, outputs)
+        self.sizes, self.scales, self.table = layout.sizes_of(described, inputs, outputs)
         self.tape = TAPES[type(described.memory)](described.memory)
-        self.parameters = sizes.parameters(described, inputs, outputs)
-        self.addresses = layout.HEAD + layout.HEAD_FIELDS * self.sizes.heads
-        s = self.sizes
+        s, counted = self.sizes, Room()
+        offsets = layout.weights(counted.begin, s)
+        self.weights_size = counted.kept
+        self.parameters = layout.Parameters(described, s, self.table, offsets)
         # Few samples together, whatever the number of threads, so that threads never change a result: what they leave
         # for the way back stays near. More where a step fetches more weights than stay near.
         self.chunk = 4 if 4 * (s.row * s.gates + s.size * s.raw) < 2 << 20 else 8
         self.head_masks = np.zeros(s.interface, np.float32)
         for _, _, xi, length, _ in self.table:
             self.head_masks[xi : xi + length] = 1
-        counted = Room()
-        layout.weights(counted.keep, s)
-        self.weights_size = counted.kept
         self._rooms: dict[Extent, tuple[int, int]] = {}
 
     @property
@@ -167,22 +165,22 @@ class Kernels:
         """How many vectors the controller's state has."""
         return {layout.FEED_FORWARD: 0, layout.LSTM: 2}.get(self.sizes.controller, 1)
 
-    def where(self, addresses: Sequence[int]) -> Array:
-        """The table of addresses, of those of the parameters in the order of `parameters`."""
-        table = np.zeros(self.addresses, np.int64)
-        table[list(self.parameters)] = addresses
-        return table
-
     def pack(self, where: Array, block: Array) -> layout.Weights:
         """The parameters at these addresses as the kernels read them, in a block of `weights_size`."""
-        block[: self.weights_size] = 0
         weights = self.unpacked(block)
-        layout.pack(where, self.table, self.sizes, weights)
+        layout.pack(where, self.parameters.places, self.sizes, block[: self.weights_size], weights)
         return weights
 
     def unpacked(self, block: Array) -> layout.Weights:
         """What `pack` made of a block."""
         return layout.weights(Room(block).keep, self.sizes)
+
+    def unpack(self, block: Array, weights: layout.Weights, where: Array, starts: Sequence[Array] = ()) -> None:
+        """Add the gradients in a block, of what `pack` made into `weights`, to those at these addresses."""
+        found, n, n_p = self.unpacked(block), self.sizes.size, self.sizes.size_p
+        layout.unpack(block, found, weights, where, self.parameters.places, self.sizes)
+        for i, start in enumerate(starts):
+            start += found.start[i * n_p : i * n_p + n]
 
     def state(self, leaves: Sequence[Array]) -> State:
         """A state of its leaves."""
@@ -278,7 +276,7 @@ def _use(memory: type[MemoryConfig]) -> None:
     """One step of the smallest machine there and back, for its own sake: all of one memory have the same code."""
     k = Kernels(Description(Controller(size=1), memory(slots=1, width=1), None, False), 1, 1)
     values = zeros(1024)
-    where = k.where([values.ctypes.data] * len(k.parameters))
+    where = np.full(len(k.parameters.shapes), values.ctypes.data)
     nothing = np.zeros((1, 1), np.float32)
     blank = k.tape.State(*(np.zeros(shape, np.float32) for shape in k.tape.shapes(1, 1)))
     given = Given(nothing[None], (1,), State((nothing, nothing), blank, np.zeros((1, k.sizes.reads), np.float32)))
@@ -419,10 +417,13 @@ class Run:
         recurrence.backward(s, k.scales, k.table, weights, found, work, chunk.memory, plan.first, plan.counts)
         return block
 
-    def collect(self, weights: layout.Weights, where: Array) -> None:
-        """Add the parameters' gradients that `backward` found to those at these addresses, chunk by chunk."""
+    def collect(self, weights: layout.Weights, where: Array, starts: Sequence[Array] = ()) -> None:
+        """Add the parameters' gradients that `backward` found to those at these addresses, chunk by chunk.
+
+        `starts` are the gradients of a learned h_0 and cell, for who has no other way to them than this.
+        """
         for block in self.gradients:
-            layout.unpack(self.kernels.unpacked(block), weights, where, self.kernels.table, self.kernels.sizes)
+            self.kernels.unpack(block, weights, where, starts)
         self.gradients = []
 
     def release(self) -> None:
@@ -560,9 +561,8 @@ class Stretches:
             self._d_x[start:stop, samples] = d_x
             _put(self._state, samples, run.d_initial())
 
-    def collect(self, weights: layout.Weights, where: Array) -> None:
-        k = self.kernels
-        layout.unpack(k.unpacked(self._gradient), weights, where, k.table, k.sizes)
+    def collect(self, weights: layout.Weights, where: Array, starts: Sequence[Array] = ()) -> None:
+        self.kernels.unpack(self._gradient, weights, where, starts)
 
     def release(self) -> None:
         """Each stretch has let go of its room already."""

@@ -14,7 +14,8 @@ dozen, and gives the same bits. Where all tapes come to little, there is one str
 from __future__ import annotations
 
 import math
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from nsm.fused.algebra import accumulate, copy, dots, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp
 from nsm.fused.lanes import fma, largest, load, maximum, root, splat, spread, store, total
-from nsm.fused.layout import Array
+from nsm.fused.layout import Array, place_lines, place_tapes
 from nsm.fused.workspace import Room
 from nsm.similarity import EPSILON
 
@@ -314,10 +315,96 @@ def versions(array: Array, height: int, work: Any) -> Array:
     return array[: count * height * work.slots_p].reshape(count, height, work.slots_p)
 
 
-def final_tapes(work: Any, lengths: Array) -> Array:
-    """(B, N, M) from the end of the way there."""
-    tapes = versions(work.memory, work.width, work)[final_versions(work, lengths), :, : work.slots]
-    return np.ascontiguousarray(tapes.transpose(0, 2, 1))
+class Leaf(NamedTuple):
+    """A part of a memory's state, and where a chunk has it."""
+
+    array: Array
+    """(versions, height, N padded)"""
+    gradient: Array
+    """(B, height, N padded)"""
+    height: int
+    lines: Array
+    """which of a version's lines are those of the part"""
+    ring: bool = False
+    """whether versions are those of the ring, as a tape's are; else the initial ones come first, then one a row"""
+    tape: bool = False
+    """whether slots come first in a state, (B, N, M)"""
+
+
+def tape_leaf(work: Any) -> Leaf:
+    """The tape itself."""
+    return Leaf(work.memory, work.d_memory, work.width, np.arange(work.width), ring=True, tape=True)
+
+
+class TapeSide(ABC):
+    """The Python side of a memory's kernel: buffers for a chunk, states in and out."""
+
+    State: type[Any]
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    @abstractmethod
+    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> Any:
+        """The sizes and buffers of a chunk."""
+
+    @abstractmethod
+    def leaves(self, work: Any) -> list[Leaf]:
+        """Where the parts of a state are, as far as they are not empty."""
+
+    @abstractmethod
+    def shapes(self, batch: int, slots: int) -> tuple[tuple[int, ...], ...]:
+        """Of the parts of a state."""
+
+    @abstractmethod
+    def addresses(self, work: Any, rows: int) -> tuple[Array, Array]:
+        """Per row where it read (R, N), and where it wrote (W, N)."""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many addresses are read, and how many written."""
+        kinds = [head.kind for head in self.config.heads]
+        return kinds.count("read"), kinds.count("write")
+
+    def load(self, work: Any, state: Any) -> None:
+        """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
+        work.scratch[:] = 0  # lanes of padding read the margins of its lines
+        for leaf, source in zip(self.leaves(work), state, strict=False):
+            self._place(leaf, source, leaf.array, work)
+
+    def load_gradient(self, work: Any, d_final: Any) -> None:
+        """The gradient of the final state, or None, where the backward pass begins."""
+        work.scratch[:] = 0
+        for i, leaf in enumerate(self.leaves(work)):
+            if d_final is None:
+                leaf.gradient[:] = 0
+            else:
+                self._place(leaf, d_final[i], leaf.gradient, work)
+
+    def _place(self, leaf: Leaf, source: Array, target: Array, work: Any) -> None:
+        if leaf.tape:
+            place_tapes(source, work.slots_p, target)
+        else:
+            place_lines(source.reshape(work.batch, len(leaf.lines), -1), leaf.lines, leaf.height, work.slots_p, target)
+
+    def final(self, work: Any, last: Array, lengths: Array) -> Any:
+        """The state after each sample's `last` row, from the end of the way there."""
+        ring, rows = final_versions(work, lengths), work.batch + last
+        return self._state(work, [(leaf, leaf.array, ring if leaf.ring else rows) for leaf in self.leaves(work)])
+
+    def gradient(self, work: Any) -> Any:
+        """The gradient of the initial state, where the backward pass ended."""
+        first = np.arange(work.batch)
+        return self._state(work, [(leaf, leaf.gradient, first) for leaf in self.leaves(work)])
+
+    def _state(self, work: Any, parts: list[tuple[Leaf, Array, Array]]) -> Any:
+        shapes = self.shapes(work.batch, work.slots)
+        found = []
+        for shape, (leaf, array, which) in zip(shapes, parts, strict=False):
+            lines = versions(array, leaf.height, work)[which][:, leaf.lines, : work.slots]
+            found.append(np.ascontiguousarray(lines.transpose(0, 2, 1)) if leaf.tape else lines.reshape(shape))
+        empty = [np.zeros(shape, np.float32) for shape in shapes[len(parts) :]]
+        return self.State(*found, *empty)
 
 
 def final_versions(work: Any, lengths: Array) -> Array:

@@ -38,8 +38,13 @@ class Room:
 
     def keep(self, size: int) -> Array:
         """An array of `size` numbers, more if they fill no whole vector, whose content the backward pass finds."""
-        start, self.kept = self.kept, self.kept + _room(size)
+        start = self.begin(size)
         return NOTHING if self._kept is None else self._kept[start : start + padded(size)]
+
+    def begin(self, size: int) -> int:
+        """Where such an array would begin."""
+        start, self.kept = self.kept, self.kept + _room(size)
+        return start
 
     def use(self, size: int) -> Array:
         """An array of `size` numbers, more if they fill no whole vector; whatever was left in it."""

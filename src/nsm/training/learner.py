@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from nsm import nested
-from nsm.fused.layout import CELL, HIDDEN
 from nsm.fused.optimiser import squares
 from nsm.fused.passes import Given, Plan, Run, State, Stretches, compile_for, each, kernels, plans, start
 from nsm.fused.workspace import zeros
@@ -168,12 +167,11 @@ class FusedLearner(Learner):
         weights, inputs = machine.operands(), machine.config.input_size
         self.kernels = kernels(machine._description, inputs, machine.config.output_size)
         compile_for(self.kernels.tape.config)
-        self._where = self.kernels.where([weight.data_ptr() for weight in weights])
-        self._gradients_at = self.kernels.where([grad.data_ptr() for grad in map(_gradient, weights)])
+        self._where = np.array([weight.data_ptr() for weight in weights])
+        self._gradients_at = np.array([_gradient(weight).data_ptr() for weight in weights])
         initial = machine.controller.initial
         self._starts = [initial[name] for name in machine.controller.State._fields if name in initial]
-        for row, learned in zip((HIDDEN, CELL), self._starts, strict=False):
-            self._gradients_at[row] = _gradient(learned).data_ptr()
+        self._start_gradients = [_gradient(start).numpy() for start in self._starts]
         self._block = zeros(self.kernels.weights_size)
         self._states: dict[tuple[int, int | None], State] = {}
 
@@ -191,7 +189,7 @@ class FusedLearner(Learner):
             loss, d_outputs = loss_and_gradient(task, run.outputs(), batch)
             self.kept = nested.apply(torch.from_numpy, run.final().memory)
             run.backward(weights, d_outputs, None)
-            run.collect(weights, self._gradients_at)
+            run.collect(weights, self._gradients_at, self._start_gradients)
             return loss
 
         def part(plan: Plan) -> tuple[float, Run | Stretches]:
@@ -211,7 +209,7 @@ class FusedLearner(Learner):
         loss = 0.0
         for share, run in each(part, plans(given.lengths, k.chunk), self.threads):
             loss += share
-            run.collect(weights, self._gradients_at)
+            run.collect(weights, self._gradients_at, self._start_gradients)
         return loss
 
     def _initial_state(self, batch: int, slots: int | None) -> State:
