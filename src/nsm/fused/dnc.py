@@ -11,7 +11,7 @@ from nsm.fused.algebra import accumulate, copy, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, softplus
 from nsm.fused.lanes import choose_smaller, fma, load, numbers, rounded, splat, spread, store, total
-from nsm.fused.layout import XI, Array, mask, padded
+from nsm.fused.layout import XI, Array, Order, mask, padded
 from nsm.fused.tape import (
     Leaf,
     TapeSide,
@@ -70,8 +70,8 @@ class DNCWork(NamedTuple):
     """(rows, R + 1, N padded): D"""
     content: Array
     """(rows, N padded): the write's w^c"""
-    order: Array
-    """(rows, N padded) integers: φ, the slots from least to most used"""
+    order: Order
+    """(rows, N padded): φ, the slots from least to most used"""
     product: Array
     """(rows, N padded): per slot the product of the usages of all that are used less"""
     acts: Array
@@ -521,7 +521,7 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
 class DNCTape(TapeSide):
     """A DNC's."""
 
-    State = DNCState
+    State, Work = DNCState, DNCWork
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -553,7 +553,7 @@ class DNCTape(TapeSide):
             room.keep(count * (reads + 1) * n_p),
             room.keep(rows * (reads + 1) * n_p),
             room.keep(rows * n_p),
-            room.keep(rows * n_p).view(np.int32),
+            room.keep(rows * n_p),
             room.keep(rows * n_p),
             room.keep(rows * kept),
             *tapes(room, batch, steps, 1, linked * slots * n_p, keep),

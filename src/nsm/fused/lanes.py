@@ -19,12 +19,16 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import (
+    NativeValue,
     intrinsic,
     lower_builtin,
+    lower_getattr_generic,
     models,
     register_model,
     type_callable,
+    unbox,
 )
 from numba.np.arrayobj import populate_array
 
@@ -134,6 +138,91 @@ def floats_at(typingctx: Any, address: Any) -> Any:
         return array._getvalue()
 
     return array_type(types.int64), codegen
+
+
+_FIELDS = {
+    "int": types.int64,
+    "float": types.float64,
+    "Array": types.Array(types.float32, 1, "C"),
+    "Order": types.Array(types.int32, 1, "C"),
+    "Words": types.Array(types.int64, 1, "C"),
+}
+"""What a field of a record may be, by its annotation."""
+
+
+@unbox(types.NamedTupleClass)
+def _unbox_class(kind: Any, value: Any, c: Any) -> Any:
+    """A class as an argument is its type alone, which picks what is compiled."""
+    return NativeValue(c.context.get_dummy_value())
+
+
+class Record(types.Type):
+    """A named tuple in memory, by its address: a word for a number, two for an array, address and size.
+
+    To hand it on is to hand on one address, where a named tuple is some hundred numbers. What a field is never changes
+    while kernels run, and LLVM is told so: a field that is used in a loop is loaded before it.
+    """
+
+    def __init__(self, cls: Any) -> None:
+        super().__init__(name=f"record({cls.__module__}.{cls.__qualname__})")
+        self.instance_class = cls
+
+    def field(self, name: str) -> tuple[Any, int] | None:
+        """The type of a field, and where its words begin."""
+        place = 0
+        for known, annotation in self.instance_class.__annotations__.items():
+            kind = _FIELDS[getattr(annotation, "__forward_arg__", annotation)]
+            if known == name:
+                return kind, place
+            place += 2 if isinstance(kind, types.Array) else 1
+        return None
+
+
+@register_model(Record)
+class _RecordModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, fe_type: Record) -> None:
+        super().__init__(manager, fe_type, ir.IntType(64).as_pointer())
+
+
+@infer_getattr
+class _RecordFields(AttributeTemplate):
+    key = Record
+
+    def generic_resolve(self, record: Record, name: str) -> Any:  # type: ignore[override]
+        found = record.field(name)
+        return None if found is None else found[0]
+
+
+@lower_getattr_generic(Record)
+def _load_field(context: Any, builder: Any, record: Record, words: Any, name: str) -> Any:
+    found = record.field(name)
+    assert found is not None
+    kind, place = found
+
+    def word(i: int) -> Any:
+        value = builder.load(builder.gep(words, [ir.Constant(ir.IntType(64), place + i)]))
+        value.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return value
+
+    if kind == types.float64:
+        return builder.bitcast(word(0), ir.DoubleType())
+    if not isinstance(kind, types.Array):
+        return word(0)
+    array = context.make_array(kind)(context, builder)
+    width = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
+    data = builder.inttoptr(word(0), array.data.type)
+    populate_array(array, data=data, shape=[word(1)], strides=[width], itemsize=width, meminfo=None)
+    return array._getvalue()
+
+
+@intrinsic
+def unfold(typingctx: Any, cls: Any, words: Any) -> Any:
+    """The record of a class that an array of words is."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.make_array(signature.args[1])(context, builder, arguments[1]).data
+
+    return Record(cls.instance_class)(cls, words), codegen
 
 
 @intrinsic

@@ -23,12 +23,16 @@ from nsm.controllers import NETWORKS
 from nsm.description import Description
 from nsm.fused.algebra import fill
 from nsm.fused.cache import compiled, compiled_long, kernel
-from nsm.fused.lanes import floats_at, load, store, transpose_block
+from nsm.fused.lanes import floats_at, load, store, transpose_block, unfold
 from nsm.programs import ATTENTION as STRATEGIES
 from nsm.similarity import EPSILON
 
 Array = Any
 """A float32 array. Any, because states are the reference's named tuples, holding arrays in place of tensors."""
+Order = Any
+"""An int32 array."""
+Words = Any
+"""An int64 array."""
 
 FEED_FORWARD, RNN, GRU, LSTM = range(4)
 CONTROLLERS = {"feed-forward": FEED_FORWARD, "rnn": RNN, "gru": GRU, "lstm": LSTM}
@@ -175,7 +179,7 @@ class Weights(NamedTuple):
 
 
 def weights(take: Callable[[int], Any], sizes: Sizes) -> Weights:
-    """Buffers of the right sizes, or whatever `take` gives for a size. Their padding must be zero."""
+    """What `take` gives for the size of each. Their padding must be zero."""
     s, j, d = sizes, sizes.gates, sizes.row
     return Weights(
         gates_x=take(s.inputs * j),
@@ -209,10 +213,10 @@ COPY, ADDED, GRADIENT = range(3)
 class Parameters:
     """The parameters of a machine in the order an operator takes them: their shapes, and where their parts lie."""
 
-    def __init__(self, described: Description, sizes: Sizes, table: Array, at: Weights) -> None:
+    def __init__(self, described: Description, sizes: Sizes, table: Array, spans: Weights) -> None:
         self.shapes: list[tuple[int, ...]] = []
         self._places: list[tuple[int, ...]] = []
-        self.sizes, self.at = sizes, at
+        self.sizes, self.at = sizes, Weights(*(span.start for span in spans))
         self._controller(described)
         for h, head in enumerate(described.memory.heads):
             self._interface(described, table[h], h, head.size)
@@ -374,8 +378,9 @@ def _add_transposed(a, a0, lda, rows, columns, c, c0, ldc):
 
 
 @compiled_long
-def pack(where, places, sizes, block, w):
-    """Lay the parameters at the addresses `where` out in a block, whose parts are `w`, for the kernels."""
+def pack(where, places, integers, block, record):
+    """Lay the parameters at the addresses `where` out in a block, whose parts are in `record`, for the kernels."""
+    sizes, w = unfold(Sizes, integers), unfold(Weights, record)
     fill(block, 0, block.size // 16 * 16, np.float32(0.0))
     for row in range(places.shape[0]):
         place = places[row]
@@ -403,8 +408,9 @@ def pack(where, places, sizes, block, w):
 
 
 @compiled_long
-def unpack(block, g, w, where, places, sizes):
-    """Add the gradients that the kernels left in a block, whose parts are `g`, to those at the addresses `where`."""
+def unpack(block, gradients, weights, where, places, integers):
+    """Add the gradients that the kernels left in a block to those at the addresses `where`."""
+    sizes, g, w = unfold(Sizes, integers), unfold(Weights, gradients), unfold(Weights, weights)
     if sizes.bounded and (sizes.attention == KEY_VALUE or sizes.attention == GUMBEL):
         for k in range(sizes.heads * sizes.programs * sizes.keys):
             g.keys[k] *= np.float32(1.0) - w.keys[k] * w.keys[k]
@@ -448,8 +454,9 @@ def scatter_rows(source, stride, steps, owners, target):
 
 
 @compiled
-def place_states(sizes, hidden, cell, read, rows, cells):
+def place_states(integers, hidden, cell, read, rows, cells):
     """The state rows [h | r] and the cells of all samples. What a controller has not is an array of width 0."""
+    sizes = unfold(Sizes, integers)
     n_p = sizes.size_p
     d = n_p + sizes.reads_p
     for b in range(read.shape[0]):

@@ -260,7 +260,7 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
 class LRUATape(TapeSide):
     """An LRUA's."""
 
-    State = LRUAState
+    State, Work = LRUAState, LRUAWork
 
     def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> LRUAWork:
         n_p, m, reads, writes = padded(slots), self.config.width, self.config.read_heads, self.config.write_heads

@@ -14,7 +14,7 @@ from nsm.fused.algebra import copy, dots, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp, log, sigmoid, softplus
 from nsm.fused.lanes import fma, load, splat, spread, store, total
-from nsm.fused.layout import XI, Array, mask, padded
+from nsm.fused.layout import XI, Array, Words, mask, padded
 from nsm.fused.tape import Leaf, TapeSide, norms, softmax, stretch, tape_leaf, tapes, version, versions
 from nsm.fused.workspace import Room
 from nsm.memories.ntm import NTM, TINY, NTMState
@@ -37,7 +37,7 @@ class NTMWork(NamedTuple):
     """steps in the ring"""
     shifts: int
     kept: int
-    heads: Array
+    heads: Words
     """(heads, 3): kind, number among its kind, writes before it"""
     mask: Array
     """(N padded): 1 on slots, 0 on padding"""
@@ -142,12 +142,12 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
     heads, n_p, width = sizes.heads, m.slots_p, m.width
     norm = b if previous < 0 else m.batch + (previous + 1) * m.writes - 1
     for h in range(heads):
-        x, at, mine = row * sizes.interface + table[h, XI], row * heads + h, m.heads[h, 1]
+        x, at, mine = row * sizes.interface + table[h, XI], row * heads + h, m.heads[3 * h + 1]
         before = (b if previous < 0 else m.batch + previous) * heads + h
         now = (m.batch + row) * heads + h
-        tape = version(m, b, t, m.heads[h, 2])
+        tape = version(m, b, t, m.heads[3 * h + 2])
         address(m, xi, x, tape, norm, before, now, at)
-        if m.heads[h, 0] == READ:
+        if m.heads[3 * h] == READ:
             target = reads + mine * width
             for k in range(width):
                 after[target + k] = 0
@@ -178,8 +178,8 @@ def write(m, xi, add, erase, address, source, target):
 def rewrite(m, sizes, table, t, b, row, previous, xi):
     """What the step's heads wrote once more."""
     for h in range(sizes.heads):
-        mine = m.heads[h, 1]
-        if m.heads[h, 0] == WRITE:
+        mine = m.heads[3 * h + 1]
+        if m.heads[3 * h] == WRITE:
             add = row * sizes.interface + table[h, XI] + 2 * m.width + 3 + m.shifts
             erase, address = (row * m.writes + mine) * padded(m.width), (m.batch + row) * sizes.heads + h
             write(m, xi, add, erase, address, version(m, b, t, mine), version(m, b, t, mine + 1))
@@ -290,13 +290,13 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
         dx = b * sizes.interface + table[h, XI]
         before = (b if previous < 0 else m.batch + previous) * heads + h
         now = (m.batch + row) * heads + h
-        earlier = m.heads[h, 2]
+        earlier = m.heads[3 * h + 2]
         norm = base if earlier == 0 else m.batch + row * m.writes + earlier - 1
         tape = version(m, b, t, earlier)
         copy(m.d_address, (b * heads + h) * n_p, m.scratch, dw, n_p)
-        if m.heads[h, 0] == READ:
+        if m.heads[3 * h] == READ:
             # r = Σ w(i) M(i):  dw(i) = dr·M(i),  dM(i) = w(i) dr
-            source = reads + m.heads[h, 1] * width
+            source = reads + m.heads[3 * h + 1] * width
             multiply(d_read, source, 0, m.memory, tape * width * n_p, n_p, m.scratch, dw, n_p, 1, width, n_p)
             for k in range(width):
                 dr = spread(d_read, source + k)
@@ -306,7 +306,7 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
         else:
             # M' = M + w (v − M e):  dw = Σ_m dM' (v − M e),  dv = Σ_i dM' w,  de = −Σ_i dM' M w,  dM = dM' (1 − w e)
             erase = width + 3 + m.shifts
-            kept = (row * m.writes + m.heads[h, 1]) * padded(width)
+            kept = (row * m.writes + m.heads[3 * h + 1]) * padded(width)
             for k in range(width):
                 e, v = m.erase[kept + k], xi[x + erase + width + k]
                 d_erase, d_add = zero, zero
@@ -326,7 +326,7 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
 class NTMTape(TapeSide):
     """An NTM's."""
 
-    State = NTMState
+    State, Work = NTMState, NTMWork
 
     def __init__(self, config: NTM) -> None:
         super().__init__(config)
@@ -353,7 +353,7 @@ class NTMTape(TapeSide):
             keep,
             shifts,
             kept,
-            self.heads,
+            self.heads.reshape(-1),
             mask(slots, n_p),
             *tapes(room, batch, steps, writes, m * n_p, keep),
             room.keep((batch + rows * writes) * n_p),

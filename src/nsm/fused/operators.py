@@ -131,9 +131,9 @@ def _forward(*arguments: Any) -> Found:
     block = floats(kept) if keep else pool.take(k.weights_size)
     passes.compile_for(k.tape.config)
     parameters = [parameter.contiguous() for parameter in call.parameters]
-    weights = k.pack(_addresses(parameters), block)
+    k.pack(_addresses(parameters), block)
     run = call.run(block[k.weights_size :] if keep else None, keep)
-    run.forward(weights, call.trace)
+    run.forward(block, call.trace)
     out = torch.empty(*call.x.shape[:2], k.sizes.outputs)
     run.outputs(out.numpy())
     trace = run.trace(call.trace) if call.trace else []
@@ -144,10 +144,10 @@ def _backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments
     """The gradients of the input, of the initial state and of the parameters. `d_final` may be empty: all zero."""
     call, block = Call(*arguments), floats(kept)
     k = call.kernels
-    weights, run = k.unpacked(block), call.run(block[k.weights_size :])
-    run.backward(weights, _array(d_out), k.state([_array(leaf) for leaf in d_final]) if d_final else None)
+    run = call.run(block[k.weights_size :])
+    run.backward(block, _array(d_out), k.state([_array(leaf) for leaf in d_final]) if d_final else None)
     d_x, d_parameters = torch.empty(call.x.shape), [torch.zeros(parameter.shape) for parameter in call.parameters]
-    run.collect(weights, _addresses(d_parameters))
+    run.collect(block, _addresses(d_parameters))
     run.d_x(d_x.numpy())
     return [d_x, *(torch.from_numpy(leaf) for leaf in run.d_initial().leaves), *d_parameters]
 

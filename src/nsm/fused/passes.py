@@ -19,7 +19,7 @@ from nsm.fused.layout import Array, padded
 from nsm.fused.lrua import LRUATape
 from nsm.fused.ntm import NTMTape
 from nsm.fused.tape import traced_tapes
-from nsm.fused.workspace import Room, pool, zeros
+from nsm.fused.workspace import Form, Laid, Room, pool, zeros
 from nsm.memories import DNC, LRUA, NTM, MemoryConfig
 
 T = TypeVar("T")
@@ -149,38 +149,39 @@ class Kernels:
         self.sizes, self.scales, self.table = layout.sizes_of(described, inputs, outputs)
         self.tape = TAPES[type(described.memory)](described.memory)
         s, counted = self.sizes, Room()
-        offsets = layout.weights(counted.begin, s)
-        self.weights_size = counted.kept
-        self.parameters = layout.Parameters(described, s, self.table, offsets)
+        self.integers = np.array(s, np.int64)
+        spans = layout.weights(counted.keep, s)
+        self.weights, self.weights_size = Form(spans), counted.kept
+        self.parameters = layout.Parameters(described, s, self.table, spans)
         # Few samples together, whatever the number of threads, so that threads never change a result: what they leave
         # for the way back stays near. More where a step fetches more weights than stay near.
         self.chunk = 4 if 4 * (s.row * s.gates + s.size * s.raw) < 2 << 20 else 8
         self.head_masks = np.zeros(s.interface, np.float32)
         for _, _, xi, length, _ in self.table:
             self.head_masks[xi : xi + length] = 1
-        self._rooms: dict[Extent, tuple[int, int]] = {}
+        self._rooms: dict[Extent, tuple[Room, Form, Form]] = {}
 
     @property
     def states(self) -> int:
         """How many vectors the controller's state has."""
         return {layout.FEED_FORWARD: 0, layout.LSTM: 2}.get(self.sizes.controller, 1)
 
-    def pack(self, where: Array, block: Array) -> layout.Weights:
-        """The parameters at these addresses as the kernels read them, in a block of `weights_size`."""
-        weights = self.unpacked(block)
-        layout.pack(where, self.parameters.places, self.sizes, block[: self.weights_size], weights)
-        return weights
+    def pack(self, where: Array, block: Array) -> None:
+        """The parameters at these addresses as the kernels read them, into a block of `weights_size`."""
+        record = self.weights.record(block, block)
+        layout.pack(where, self.parameters.places, self.integers, block[: self.weights_size], record)
 
-    def unpacked(self, block: Array) -> layout.Weights:
-        """What `pack` made of a block."""
-        return layout.weights(Room(block).keep, self.sizes)
+    def unpack(self, block: Array, weights: Array, where: Array, starts: Sequence[Array] = ()) -> None:
+        """Add the gradients in a block, of what `pack` made the block `weights` of, to those at these addresses."""
+        records = (self.weights.record(each, each) for each in (block, weights))
+        layout.unpack(block, *records, where, self.parameters.places, self.integers)
+        for start, found in zip(starts, self.start(block), strict=False):
+            start += found
 
-    def unpack(self, block: Array, weights: layout.Weights, where: Array, starts: Sequence[Array] = ()) -> None:
-        """Add the gradients in a block, of what `pack` made into `weights`, to those at these addresses."""
-        found, n, n_p = self.unpacked(block), self.sizes.size, self.sizes.size_p
-        layout.unpack(block, found, weights, where, self.parameters.places, self.sizes)
-        for i, start in enumerate(starts):
-            start += found.start[i * n_p : i * n_p + n]
+    def start(self, block: Array) -> Array:
+        """In a block of gradients, those of the learned initial state: (2, n)."""
+        whole = Laid(self.weights, block, block).start
+        return whole[: 2 * self.sizes.size_p].reshape(2, -1)[:, : self.sizes.size]
 
     def state(self, leaves: Sequence[Array]) -> State:
         """A state of its leaves."""
@@ -191,18 +192,17 @@ class Kernels:
         s = self.sizes
         return [*[(batch, s.size)] * self.states, *self.tape.shapes(batch, slots), (batch, s.reads)]
 
-    def room(self, extent: Extent) -> tuple[int, int]:
-        """How many numbers a chunk keeps, and how many it uses."""
+    def room(self, extent: Extent) -> tuple[Room, Form, Form]:
+        """How many numbers a chunk keeps and uses, and where its arrays and those of its tape lie in them."""
         if extent not in self._rooms:
             if len(self._rooms) > 1024:
                 self._rooms.clear()
             room = Room()
-            self.work(room, extent)
-            self._rooms[extent] = room.kept, room.used
+            work, tape = self._work(room, extent)
+            self._rooms[extent] = room, Form(work), Form(tape)
         return self._rooms[extent]
 
-    def work(self, room: Room, extent: Extent) -> tuple[recurrence.Work, Any]:
-        """The arrays of a chunk, and those of its tape."""
+    def _work(self, room: Room, extent: Extent) -> tuple[recurrence.Work, Any]:
         s, rows, batch = self.sizes, extent.rows, extent.batch
         d, heads, normed, headed = s.row, s.heads, s.controller_norm, s.interface_norm
         work = recurrence.Work(
@@ -242,10 +242,24 @@ class Kernels:
         )
         return work, self.tape.work(room, batch, extent.steps, rows, extent.slots, extent.whole)
 
+    def forward(self, weights: Array, chunk: Chunk) -> None:
+        """The kernels on a chunk that is open; weights are a block that `pack` made."""
+        recurrence.forward(*self._arguments(weights), *self._chunk(chunk))
+
+    def backward(self, weights: Array, gradients: Array, chunk: Chunk) -> None:
+        """And back; the gradients are added to a block of the same layout."""
+        recurrence.backward(*self._arguments(weights, gradients), *self._chunk(chunk))
+
+    def _arguments(self, *blocks: Array) -> tuple[Any, ...]:
+        return self.integers, self.scales, self.table, *(self.weights.record(block, block) for block in blocks)
+
+    def _chunk(self, chunk: Chunk) -> tuple[Any, ...]:
+        return chunk.work.record, self.tape.Work, chunk.memory.record, chunk.plan.first, chunk.plan.counts
+
     def kept(self, lengths: Sequence[int], slots: int, whole: bool = False) -> int:
         """How many numbers a pass keeps for its way back, in one stretch."""
         return sum(
-            self.room(Extent(plan.rows, len(plan.samples), len(plan.counts), slots, whole=whole))[0]
+            self.room(Extent(plan.rows, len(plan.samples), len(plan.counts), slots, whole=whole))[0].kept
             for plan in plans(tuple(lengths), self.chunk)
         )
 
@@ -280,7 +294,8 @@ def _use(memory: type[MemoryConfig]) -> None:
     nothing = np.zeros((1, 1), np.float32)
     blank = k.tape.State(*(np.zeros(shape, np.float32) for shape in k.tape.shapes(1, 1)))
     given = Given(nothing[None], (1,), State((nothing, nothing), blank, np.zeros((1, k.sizes.reads), np.float32)))
-    weights, run = k.pack(where, zeros(k.weights_size)), Run(k, given)
+    weights, run = zeros(k.weights_size), Run(k, given)
+    k.pack(where, weights)
     run.forward(weights)
     run.backward(weights, run.outputs(), run.final())
     run.collect(weights, where)
@@ -293,16 +308,16 @@ class Chunk:
     def __init__(self, plan: Plan, extent: Extent, kept: Array | None) -> None:
         self.plan, self.extent, self.kept = plan, extent, kept
         self.used: Array | None = None
-        self.work: recurrence.Work
-        self.memory: Any
+        self.work: Laid
+        self.memory: Laid
 
     def open(self, kernels: Kernels) -> None:
         """Take the room it works in, if it has none."""
         if self.used is None:
-            kept, used = kernels.room(self.extent)
-            self.used = pool.take(used + (kept if self.kept is None else 0))
-            room = Room(self.used[used:] if self.kept is None else self.kept, self.used)
-            self.work, self.memory = kernels.work(room, self.extent)
+            room, *forms = kernels.room(self.extent)
+            self.used = pool.take(room.used + (room.kept if self.kept is None else 0))
+            kept = self.used[room.used :] if self.kept is None else self.kept
+            self.work, self.memory = (Laid(form, kept, self.used) for form in forms)
 
     def close(self) -> None:
         """Give the room back."""
@@ -330,17 +345,17 @@ class Run:
         self.gradients: list[Array] = []
         for plan in plans(given.lengths, kernels.chunk):
             extent = Extent(plan.rows, len(plan.samples), len(plan.counts), slots, noisy, whole)
-            size = kernels.room(extent)[0]
+            size = kernels.room(extent)[0].kept
             self.chunks.append(Chunk(plan, extent, None if kept is None else kept[start : start + size]))
             start += size
 
     # --- there --------------------------------------------------------------------------------------------------------
 
-    def forward(self, weights: layout.Weights, trace: int = 0) -> None:
+    def forward(self, weights: Array, trace: int = 0) -> None:
         """All chunks, on as many threads as there are."""
         list(each(lambda chunk: self._forward(weights, chunk), self.chunks, self.threads))
 
-    def _forward(self, weights: layout.Weights, chunk: Chunk) -> None:
+    def _forward(self, weights: Array, chunk: Chunk) -> None:
         k, plan, given = self.kernels, chunk.plan, self.given
         s = k.sizes
         chunk.open(k)
@@ -352,9 +367,9 @@ class Run:
             flattened = given.program_noise.reshape(*given.program_noise.shape[:2], -1)
             layout.gather_rows(flattened, plan.steps, plan.owners, work.gumbel, s.heads * s.programs)
         state = given.state.map(plan.pick)
-        layout.place_states(s, *self._controller(state), state.read, work.before, work.cells)
+        layout.place_states(k.integers, *self._controller(state), state.read, work.before, work.cells)
         k.tape.load(chunk.memory, state.memory)
-        recurrence.forward(s, k.scales, k.table, weights, work, chunk.memory, plan.first, plan.counts)
+        k.forward(weights, chunk)
 
     def _controller(self, state: State) -> tuple[Array, ...]:
         return (*state.controller, *NO_CONTROLLER)[:2]
@@ -392,12 +407,12 @@ class Run:
 
     # --- and back -----------------------------------------------------------------------------------------------------
 
-    def backward(self, weights: layout.Weights, d_outputs: Array, d_final: State | None) -> None:
+    def backward(self, weights: Array, d_outputs: Array, d_final: State | None) -> None:
         """From the gradients of outputs and final state back to the beginning: see `collect`, `d_initial`, `d_x`."""
         one = lambda chunk: self._backward(weights, chunk, d_outputs, d_final)  # noqa: E731
         self.gradients = list(each(one, self.chunks, self.threads))
 
-    def _backward(self, weights: layout.Weights, chunk: Chunk, d_outputs: Array, d_final: State | None) -> Array:
+    def _backward(self, weights: Array, chunk: Chunk, d_outputs: Array, d_final: State | None) -> Array:
         k, plan = self.kernels, chunk.plan
         s = k.sizes
         chunk.open(k)
@@ -409,15 +424,14 @@ class Run:
             k.tape.load_gradient(chunk.memory, None)
         else:
             end = d_final.map(plan.pick)
-            layout.place_states(s, *self._controller(end), end.read, work.d_state, work.d_cell)
+            layout.place_states(k.integers, *self._controller(end), end.read, work.d_state, work.d_cell)
             k.tape.load_gradient(chunk.memory, end.memory)
         block = pool.take(k.weights_size)
         block.fill(0)
-        found = k.unpacked(block)
-        recurrence.backward(s, k.scales, k.table, weights, found, work, chunk.memory, plan.first, plan.counts)
+        k.backward(weights, block, chunk)
         return block
 
-    def collect(self, weights: layout.Weights, where: Array, starts: Sequence[Array] = ()) -> None:
+    def collect(self, weights: Array, where: Array, starts: Sequence[Array] = ()) -> None:
         """Add the parameters' gradients that `backward` found to those at these addresses, chunk by chunk.
 
         `starts` are the gradients of a learned h_0 and cell, for who has no other way to them than this.
@@ -512,7 +526,7 @@ class Stretches:
         begin = state.map(lambda leaf: np.ascontiguousarray(leaf[samples]))
         return Run(self.kernels, self.given.part(start, stop, samples, begin), None, *self._options)
 
-    def forward(self, weights: layout.Weights, trace: int = 0) -> None:
+    def forward(self, weights: Array, trace: int = 0) -> None:
         """One stretch after another; `trace` is as an operator's."""
         self._state, kept = self.given.state.map(np.copy), 0
         for start, stop, samples in self.stretches:
@@ -541,7 +555,7 @@ class Stretches:
     def trace(self, trace: int) -> list[Array]:
         return self._trace
 
-    def backward(self, weights: layout.Weights, d_outputs: Array, d_final: State | None) -> None:
+    def backward(self, weights: Array, d_outputs: Array, d_final: State | None) -> None:
         """The stretches in reverse, each run again and then back."""
         assert self.kept is not None
         self._state = self.given.state.map(np.zeros_like) if d_final is None else d_final.map(np.copy)
@@ -554,14 +568,14 @@ class Stretches:
             run.backward(weights, np.ascontiguousarray(d_outputs[start:stop].take(samples, 1)), d_end)
             for block in run.gradients:
                 if start:  # only the first stretch begins with the learned state
-                    self.kernels.unpacked(block).start[:] = 0
+                    self.kernels.start(block)[:] = 0
                 self._gradient += block
             d_x = np.empty_like(run.given.x)
             run.d_x(d_x)
             self._d_x[start:stop, samples] = d_x
             _put(self._state, samples, run.d_initial())
 
-    def collect(self, weights: layout.Weights, where: Array, starts: Sequence[Array] = ()) -> None:
+    def collect(self, weights: Array, where: Array, starts: Sequence[Array] = ()) -> None:
         self.kernels.unpack(self._gradient, weights, where, starts)
 
     def release(self) -> None:

@@ -15,8 +15,8 @@ from numba.extending import overload
 from nsm.fused import controller, dnc, lrua, ntm, programs
 from nsm.fused.algebra import accumulate, accumulate_few, add_into, copy, few, fill, multiply, multiply_few
 from nsm.fused.cache import compiled_long
-from nsm.fused.lanes import flush_denormals, restore_denormals
-from nsm.fused.layout import Array
+from nsm.fused.lanes import flush_denormals, restore_denormals, unfold
+from nsm.fused.layout import Array, Sizes, Weights
 from nsm.fused.tape import turn, turn_back
 
 
@@ -144,8 +144,13 @@ def _backward(memory, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi
 
 
 @compiled_long
-def forward(sizes, scales, table, w, work, memory, first, count):
-    """Run a chunk: `inputs`, the first step's `before` and the memory's initial state in, `outputs` and states out."""
+def forward(integers, scales, table, weights, working, kind, tape, first, count):
+    """Run a chunk: `inputs`, the first step's `before` and the memory's initial state in, `outputs` and states out.
+
+    Weights, work and memory come as records; `kind` is the memory's class, and picks its kernels.
+    """
+    sizes, w = unfold(Sizes, integers), unfold(Weights, weights)
+    work, memory = unfold(Work, working), unfold(kind, tape)
     denormals = flush_denormals()
     steps, batch, rows = count.size, count[0], first[count.size]
     i_p, n_p, j_, o_p = sizes.inputs_p, sizes.size_p, sizes.gates, sizes.outputs_p
@@ -177,12 +182,14 @@ def forward(sizes, scales, table, w, work, memory, first, count):
 
 
 @compiled_long
-def backward(sizes, scales, table, w, g, work, memory, first, count):
+def backward(integers, scales, table, weights, gradients, working, kind, tape, first, count):
     """Run a chunk back: `d_outputs` in, gradients added to `g`, to `d_inputs` and to the initial state out.
 
     On entry d_state, d_cell and the memory's own d_… hold the gradient of each sample's final state. A step touches the
     first count[t] samples only, so a shorter one's waits untouched until time has come down to its last step.
     """
+    sizes, w, g = unfold(Sizes, integers), unfold(Weights, weights), unfold(Weights, gradients)
+    work, memory = unfold(Work, working), unfold(kind, tape)
     denormals = flush_denormals()
     steps, batch, rows = count.size, count[0], first[count.size]
     i_p, n_p, j_, o_p = sizes.inputs_p, sizes.size_p, sizes.gates, sizes.outputs_p

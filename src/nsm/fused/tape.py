@@ -24,7 +24,7 @@ from nsm.fused.cache import kernel
 from nsm.fused.functions import exp
 from nsm.fused.lanes import fma, largest, load, maximum, root, splat, spread, store, total
 from nsm.fused.layout import Array, place_lines, place_tapes
-from nsm.fused.workspace import Room
+from nsm.fused.workspace import Room, Span
 from nsm.similarity import EPSILON
 
 NEAR = 1 << 19
@@ -300,7 +300,7 @@ def stretch(steps: int, writes: int, bytes_each: int, whole: bool) -> int:
     return max(1, round(math.sqrt(steps / writes)))
 
 
-def tapes(room: Room, batch: int, steps: int, writes: int, size: int, keep: int) -> tuple[Array, Array]:
+def tapes(room: Room, batch: int, steps: int, writes: int, size: int, keep: int) -> tuple[Span, Span]:
     """The ring, and the tapes at the beginnings of stretches, each `size` numbers: if there is but one, the ring itself
     is what is kept."""
     ring = (keep * writes + 1) * batch * size
@@ -340,13 +340,14 @@ class TapeSide(ABC):
     """The Python side of a memory's kernel: buffers for a chunk, states in and out."""
 
     State: type[Any]
+    Work: type[Any]
 
     def __init__(self, config: Any) -> None:
         self.config = config
 
     @abstractmethod
     def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> Any:
-        """The sizes and buffers of a chunk."""
+        """The sizes of a chunk, and where its arrays are."""
 
     @abstractmethod
     def leaves(self, work: Any) -> list[Leaf]:

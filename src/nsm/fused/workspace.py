@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
@@ -26,38 +26,75 @@ LINE = 64
 """Bytes of a cache line. A vector that straddles two costs two loads, so every array begins a line."""
 
 
+ABSOLUTE, KEPT, USED = range(3)
+
+
+class Span(NamedTuple):
+    """An array that is not there yet: where in which block it begins, and how many numbers it has."""
+
+    block: int
+    start: int
+    size: int
+
+
 class Room:
-    """What a pass over a chunk of a batch works in: arrays to `keep` for the way back, and arrays to `use`.
+    """Counts what a chunk of a batch needs: arrays to `keep` for the way back, and arrays to `use`."""
 
-    Made without blocks it gives nothing and counts what it is asked for, in float32 numbers.
-    """
-
-    def __init__(self, kept: Array | None = None, used: Array | None = None) -> None:
-        self._kept, self._used = kept, used
+    def __init__(self) -> None:
         self.kept = self.used = 0
 
-    def keep(self, size: int) -> Array:
+    def keep(self, size: int) -> Span:
         """An array of `size` numbers, more if they fill no whole vector, whose content the backward pass finds."""
-        start = self.begin(size)
-        return NOTHING if self._kept is None else self._kept[start : start + padded(size)]
-
-    def begin(self, size: int) -> int:
-        """Where such an array would begin."""
         start, self.kept = self.kept, self.kept + _room(size)
-        return start
+        return Span(KEPT, start, padded(size))
 
-    def use(self, size: int) -> Array:
+    def use(self, size: int) -> Span:
         """An array of `size` numbers, more if they fill no whole vector; whatever was left in it."""
         start, self.used = self.used, self.used + _room(size)
-        return NOTHING if self._used is None else self._used[start : start + padded(size)]
-
-
-NOTHING = np.zeros(0, np.float32)
+        return Span(USED, start, padded(size))
 
 
 def _room(size: int) -> int:
     """With room for a whole vector after the last: some kernels read and write up to there."""
     return padded(size) + 16
+
+
+class Form:
+    """A named tuple of spans, arrays and numbers, to be laid over blocks: as a record for kernels (`lanes.unfold`), or
+    field by field for Python. To make arrays of all of them for every call would take longer than small kernels do."""
+
+    def __init__(self, fields: Any) -> None:
+        self.fields = fields
+        self._arrays = [field for field in fields if isinstance(field, np.ndarray)]  # so that they stay where they are
+        words: list[tuple[int, int]] = []
+        for field in fields:
+            if isinstance(field, Span):
+                words += [(4 * field.start, field.block), (field.size, ABSOLUTE)]
+            elif isinstance(field, np.ndarray):
+                words += [(field.ctypes.data, ABSOLUTE), (field.size, ABSOLUTE)]
+            else:
+                number = np.float64(field).view(np.int64) if isinstance(field, float) else field
+                words.append((int(number), ABSOLUTE))
+        self._words, self._blocks = (np.array(column, np.int64) for column in zip(*words, strict=True))
+
+    def record(self, kept: Array, used: Array) -> Array:
+        """For kernels: the addresses and sizes of all fields."""
+        return self._words + np.array([0, kept.ctypes.data, used.ctypes.data])[self._blocks]
+
+
+class Laid:
+    """A form laid over two blocks, for Python: its fields as attributes."""
+
+    def __init__(self, form: Form, kept: Array, used: Array) -> None:
+        self._fields, self._blocks = form.fields, (NOTHING, kept, used)
+        self.record = form.record(kept, used)
+
+    def __getattr__(self, name: str) -> Any:
+        field = getattr(self._fields, name)
+        return self._blocks[field.block][field.start : field.start + field.size] if isinstance(field, Span) else field
+
+
+NOTHING = np.zeros(0, np.float32)
 
 
 class Pool:

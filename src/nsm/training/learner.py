@@ -181,7 +181,8 @@ class FusedLearner(Learner):
         if self.kept is not None:
             state = state._replace(memory=nested.apply(torch.Tensor.numpy, self.kept))
         given = Given(batch.inputs, tuple(batch.lengths.tolist()), state, *noise)
-        weights = k.pack(self._where, self._block)
+        weights = self._block
+        k.pack(self._where, weights)
         if self.config.persistent:
             # The whole batch at once: its final memory is where the next one begins.
             run = start(k, given, threads=self.threads)
