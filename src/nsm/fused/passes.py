@@ -71,6 +71,8 @@ class Given(NamedTuple):
     """(T, B, n)"""
     program_noise: Array | None = None
     """(T, B, heads, P)"""
+    input_gradient: bool = True
+    """whether anybody wants the gradient of x"""
 
     def part(self, start: int, stop: int, samples: Array, state: State) -> Given:
         """Some steps of some samples, which begin them with `state`."""
@@ -79,7 +81,8 @@ class Given(NamedTuple):
             return None if array is None else np.ascontiguousarray(array[start:stop].take(samples, 1))
 
         lengths = tuple(min(self.lengths[b], stop) - start for b in samples)
-        return Given(cut(self.x), lengths, state, cut(self.cell_noise), cut(self.program_noise))
+        noise = cut(self.cell_noise), cut(self.program_noise)
+        return Given(cut(self.x), lengths, state, *noise, self.input_gradient)
 
 
 class Plan(NamedTuple):
@@ -344,7 +347,7 @@ class Run:
         self.chunks: list[Chunk] = []
         self.gradients: list[Array] = []
         for plan in plans(given.lengths, kernels.chunk):
-            extent = Extent(plan.rows, len(plan.samples), len(plan.counts), slots, noisy, whole)
+            extent = Extent(plan.rows, len(plan.samples), len(plan.counts), slots, noisy, whole, given.input_gradient)
             size = kernels.room(extent)[0].kept
             self.chunks.append(Chunk(plan, extent, None if kept is None else kept[start : start + size]))
             start += size
@@ -570,9 +573,10 @@ class Stretches:
                 if start:  # only the first stretch begins with the learned state
                     self.kernels.start(block)[:] = 0
                 self._gradient += block
-            d_x = np.empty_like(run.given.x)
-            run.d_x(d_x)
-            self._d_x[start:stop, samples] = d_x
+            if self.given.input_gradient:
+                d_x = np.empty_like(run.given.x)
+                run.d_x(d_x)
+                self._d_x[start:stop, samples] = d_x
             _put(self._state, samples, run.d_initial())
 
     def collect(self, weights: Array, where: Array, starts: Sequence[Array] = ()) -> None:

@@ -180,7 +180,7 @@ class FusedLearner(Learner):
         state = self._initial_state(batch.mask.shape[1], slots)
         if self.kept is not None:
             state = state._replace(memory=nested.apply(torch.Tensor.numpy, self.kept))
-        given = Given(batch.inputs, tuple(batch.lengths.tolist()), state, *noise)
+        given = Given(batch.inputs, tuple(batch.lengths.tolist()), state, *noise, input_gradient=False)
         weights = self._block
         k.pack(self._where, weights)
         if self.config.persistent:
