@@ -218,7 +218,10 @@ class _Sequence(torch.autograd.Function):
         if any(d is not None for d in found):
             d_final = [torch.zeros_like(leaf) if d is None else d for leaf, d in zip(state, found, strict=True)]
         tensors = d_out, kept, x, cell_noise, program_noise, lengths, *d_final, *others
-        d_x, *rest = _Gradient.apply(f"{ctx.name}_backward", (len(d_final), ctx.states), ctx.rest, *tensors)
+        counts = len(d_final), ctx.states
+        # Transforms of torch.func want to know that the gradient has none of its own; all others need no detour.
+        back = _Gradient.apply if torch.is_grad_enabled() else _Gradient.forward
+        d_x, *rest = back(f"{ctx.name}_backward", counts, ctx.rest, *tensors)
         return None, None, None, d_x, None, None, None, *rest
 
 
