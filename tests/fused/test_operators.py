@@ -272,6 +272,20 @@ def test_compiled_it_is_one_node(memory):
     assert [nodes(graph) for graph in graphs] == [[f"nsm.{memory}.default"]]
 
 
+def test_other_lengths_compile_nothing_anew():
+    torch._dynamo.reset()
+    model, graphs = Model(), []
+
+    def collect(module, _):
+        graphs.append(module.graph)
+        return module
+
+    compiled, y = torch.compile(model, fullgraph=True, backend=collect), torch.randn(6, 3, 7)
+    for lengths in ([6, 2, 3], [1, 6, 5], [4, 4, 4]):
+        assert torch.equal(compiled(y, torch.tensor(lengths)), model(y, torch.tensor(lengths)))
+    assert len(graphs) == 1
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_by_inductor_it_trains_the_same_also_on_other_lengths():
     torch._dynamo.reset()
