@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 import nsm
 from fused.compare import Case
 from nsm.checks import UserError
-from nsm.fused import operators, passes
+from nsm.fused import operators, threads
 
 MEMORIES = {
     "ntm": nsm.NTM(slots=16, width=6),
@@ -68,7 +68,8 @@ def test_opcheck_of_the_way_back(memory, ends, x):
     given = (x.detach(), *([t.detach() for t in some] for some in (state, parameters)), *rest)
     out, final, _, kept = getattr(torch.ops.nsm, memory)(*given, True)
     d_final = [torch.randn_like(leaf) for leaf in final] if ends else []
-    opcheck(getattr(torch.ops.nsm, f"{memory}_backward").default, (out, d_final, kept, *given))
+    for input_gradient in (True, False):
+        opcheck(getattr(torch.ops.nsm, f"{memory}_backward").default, (out, d_final, kept, *given, input_gradient))
 
 
 # --- autograd ---------------------------------------------------------------------------------------------------------
@@ -409,16 +410,31 @@ def test_two_processes_of_distributed_data_parallel_have_the_gradient_of_one(tmp
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 
-def test_threads_are_torchs(x, monkeypatch):
-    machine, asked, each = make(), [], passes.each
-    monkeypatch.setattr(
-        passes, "each", lambda function, items, threads: asked.append(threads) or each(function, items, 1)
-    )
+def test_threads_are_torchs(monkeypatch):
+    """As many as torch has, and never more than there are chunks of the batch."""
+    machine, asked, run = make(), [], threads.run
+    x = torch.randn(3, 12, 5)
+    monkeypatch.setattr(threads, "run", lambda entry, address, count: asked.append(count) or run(entry, address, count))
     before = torch.get_num_threads()
     try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
+        for count in (1, 2, 8):
+            torch.set_num_threads(count)
             machine(x)
     finally:
         torch.set_num_threads(before)
-    assert asked == [1, 2]
+    assert asked[1::2] == [1, 2, 3]  # after each packing of weights, which here is too little to share
+
+
+@pytest.mark.parametrize("team", [threads._team(), threads._pythons])
+def test_a_team_of_threads_does_all_the_work_once(team, monkeypatch):
+    """Torch's own, and Python's where torch's are not to be found."""
+    machine, x = make(), torch.randn(9, 23, 5)
+    expected = machine(x)[0]
+    monkeypatch.setattr(threads, "_team", lambda: team)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        for _ in range(20):
+            assert torch.equal(machine(x)[0], expected)
+    finally:
+        torch.set_num_threads(before)

@@ -17,9 +17,10 @@ from typing import Any
 
 import numba
 from llvmlite import binding as llvm
-from numba import njit
+from numba import njit, types
 from numba.core import config as _config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.ccallback import CFunc
 from numba.core.codegen import get_host_cpu_features
 
 import nsm.memories.dnc
@@ -117,16 +118,18 @@ class _Cache(FunctionCache):
             return None
 
 
-def compiled(function: Callable[..., Any], nogil: bool = False) -> Any:
-    """An entry point of the kernels: compiled on its first call, loaded from the cache ever after."""
-    dispatcher = njit(**_OPTIONS, nogil=nogil)(function)
+def compiled(function: Callable[..., Any]) -> Any:
+    """A kernel that Python calls with arrays: compiled on its first call, loaded from the cache ever after."""
+    dispatcher = njit(**_OPTIONS)(function)
     dispatcher._cache = _Cache(function)
     return dispatcher
 
 
-def compiled_long(function: Callable[..., Any]) -> Any:
-    """One that runs long enough to let other threads have Python meanwhile; to get it back may take 50 µs."""
-    return compiled(function, nogil=True)
+def entry(function: Callable[[int], None]) -> Any:
+    """An entry point that takes the address of a record: C to whoever calls it, Python and torch's threads alike."""
+    made: Any = CFunc(function, (types.void(types.int64).args, types.void), {}, {"_nrt": False})
+    made._cache = _Cache(function)
+    return made
 
 
 def once(name: str, use: Callable[[], None]) -> None:

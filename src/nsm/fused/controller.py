@@ -12,9 +12,17 @@ from nsm.fused.algebra import accumulate, accumulate_few, add_into, few, fill, m
 from nsm.fused.cache import kernel
 from nsm.fused.functions import sigmoid, tanh
 from nsm.fused.lanes import fma, load, splat, store, total
-from nsm.fused.layout import FEED_FORWARD, GRU, LSTM
+from nsm.fused.layout import FEED_FORWARD, GRU, LSTM, transpose
 
 NORM_EPSILON = 1e-5
+
+
+@kernel
+def states(sizes):
+    """How many vectors its state has: hidden and cell, hidden, or none."""
+    if sizes.controller == FEED_FORWARD:
+        return 0
+    return 2 if sizes.controller == LSTM else 1
 
 
 @kernel
@@ -229,9 +237,7 @@ def gradients(sizes, g, work, rows):
     j_, d, i_p = sizes.gates, sizes.size_p + sizes.reads_p, sizes.inputs_p
     if few(work.inputs, rows * i_p):
         accumulate_few(work.inputs, i_p, work.d_gates, j_, g.gates_x, j_, rows, sizes.inputs, j_)
-        for j in range(j_):
-            for i in range(sizes.inputs):
-                g.gates_x_back[j * i_p + i] = g.gates_x[i * j_ + j]
+        transpose(g.gates_x, 0, j_, sizes.inputs, j_, g.gates_x_back, 0, i_p)
     else:
         accumulate(work.d_gates, 0, j_, work.inputs, 0, i_p, g.gates_x_back, 0, i_p, rows, j_, i_p)
     accumulate(work.d_gates, 0, j_, work.before, 0, d, g.gates_s_back, 0, d, rows, j_, d)

@@ -13,11 +13,13 @@ from nsm.fused.functions import sigmoid, softplus
 from nsm.fused.lanes import choose_smaller, fma, load, numbers, rounded, splat, spread, store, total
 from nsm.fused.layout import XI, Array, Order, mask, padded
 from nsm.fused.tape import (
+    STILL,
     Leaf,
     TapeSide,
     content,
     content_back,
     gather,
+    lines_leaf,
     norms,
     read_back,
     stretch,
@@ -49,6 +51,8 @@ class DNCWork(NamedTuple):
     """1"""
     keep: int
     """steps in the ring"""
+    apart: int
+    """as an NTM's"""
     strengths: int
     writing: int
     kept: int
@@ -527,11 +531,11 @@ class DNCTape(TapeSide):
     def counts(self) -> tuple[int, int]:
         return self.config.read_heads, 1
 
-    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> DNCWork:
+    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, keeps: int) -> DNCWork:
         n_p, m, reads = padded(slots), self.config.width, self.config.read_heads
         count, strengths = batch + rows, padded(2 * reads)
         linked = int(self.config.links)
-        keep = stretch(steps, 1, 4 * (m + linked * slots) * n_p, whole)
+        keep = stretch(steps, 1, 4 * (m + linked * slots) * n_p, keeps)
         writing = strengths + padded(reads) + reads
         kept = writing + SLOPE + padded(m + 1)
         return DNCWork(
@@ -542,12 +546,13 @@ class DNCTape(TapeSide):
             reads,
             1,
             keep,
+            0 if keeps == STILL else batch,
             strengths,
             writing,
             kept,
             linked,
             mask(slots, n_p),
-            *tapes(room, batch, steps, 1, m * n_p, keep),
+            *tapes(room, batch, steps, 1, m * n_p, keep, keeps),
             room.keep(count * n_p),
             room.keep(count * n_p),
             room.keep(count * (reads + 1) * n_p),
@@ -556,7 +561,7 @@ class DNCTape(TapeSide):
             room.keep(rows * n_p),
             room.keep(rows * n_p),
             room.keep(rows * kept),
-            *tapes(room, batch, steps, 1, linked * slots * n_p, keep),
+            *tapes(room, batch, steps, 1, linked * slots * n_p, keep, keeps),
             room.keep(linked * count * n_p),
             room.keep(linked * rows * reads * n_p),
             room.keep(linked * rows * 2 * reads * n_p),
@@ -574,13 +579,13 @@ class DNCTape(TapeSide):
         one, reads, n = np.arange(1), work.reads, work.slots
         found = [
             tape_leaf(work),
-            Leaf(work.usage, work.d_usage, 1, one),
-            Leaf(work.address, work.d_address, reads + 1, np.arange(reads)),
-            Leaf(work.address, work.d_address, reads + 1, one + reads),
+            lines_leaf(work.usage, work.d_usage, 1, one),
+            lines_leaf(work.address, work.d_address, reads + 1, np.arange(reads)),
+            lines_leaf(work.address, work.d_address, reads + 1, one + reads),
         ]
         if work.linked:
-            found.append(Leaf(work.precedence, work.d_precedence, 1, one))
-            found.append(Leaf(work.links, work.d_links, n, np.arange(n), ring=True))
+            found.append(lines_leaf(work.precedence, work.d_precedence, 1, one))
+            found.append(lines_leaf(work.links, work.d_links, n, np.arange(n), ring=1))
         return found
 
     def addresses(self, work: DNCWork, rows: int) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ code still runs at full width; where the hardware has narrower registers, LLVM s
 
 from __future__ import annotations
 
+import math
 import operator
 import platform
 from typing import Any
@@ -125,19 +126,50 @@ def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
     return types.void(array, index, floats), codegen
 
 
+def _at(dtype: Any, *shape: int) -> Any:
+    """An array of what lies at an address, as in a tensor handed in; nobody asks how long its first axis is."""
+    array_type = types.Array(dtype, 1 + len(shape), "C")
+    width = dtype.bitwidth // 8
+    strides = [width * math.prod(shape[i:]) for i in range(len(shape) + 1)]
+
+    @intrinsic
+    def at(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            def numbers(values: Any) -> Any:
+                return [context.get_constant(types.intp, value) for value in values]
+
+            array = context.make_array(array_type)(context, builder)
+            data = builder.inttoptr(arguments[0], array.data.type)
+            (itemsize,) = numbers([width])
+            populate_array(
+                array, data=data, shape=numbers([1, *shape]), strides=numbers(strides), itemsize=itemsize, meminfo=None
+            )
+            return array._getvalue()
+
+        return array_type(types.int64), codegen
+
+    return at
+
+
+floats_at = _at(types.float32)
+words_at = _at(types.int64)
+sums_at = _at(types.float64)
+
+
+def rows_at(width: int) -> Any:
+    """As `words_at`, in rows of `width`."""
+    return _at(types.int64, width)
+
+
 @intrinsic
-def floats_at(typingctx: Any, address: Any) -> Any:
-    """The numbers at an address, as an array whose end nobody asks for: a tensor that a kernel was handed."""
-    array_type = types.Array(types.float32, 1, "C")
+def claim(typingctx: Any, address: Any) -> Any:
+    """What the word at an address was before this thread, and no other, added one to it."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(array_type)(context, builder)
-        four = context.get_constant(types.intp, 4)
-        data = builder.inttoptr(arguments[0], array.data.type)
-        populate_array(array, data=data, shape=[four], strides=[four], itemsize=four, meminfo=None)
-        return array._getvalue()
+        place = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
 
-    return array_type(types.int64), codegen
+    return types.int64(address), codegen
 
 
 _FIELDS = {
@@ -217,10 +249,12 @@ def _load_field(context: Any, builder: Any, record: Record, words: Any, name: st
 
 @intrinsic
 def unfold(typingctx: Any, cls: Any, words: Any) -> Any:
-    """The record of a class that an array of words is."""
+    """The record of a class that an array of words is, or what lies at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.make_array(signature.args[1])(context, builder, arguments[1]).data
+        if isinstance(signature.args[1], types.Array):
+            return context.make_array(signature.args[1])(context, builder, arguments[1]).data
+        return builder.inttoptr(arguments[1], ir.IntType(64).as_pointer())
 
     return Record(cls.instance_class)(cls, words), codegen
 

@@ -22,8 +22,8 @@ from numba.extending import register_jitable
 from nsm.controllers import NETWORKS
 from nsm.description import Description
 from nsm.fused.algebra import fill
-from nsm.fused.cache import compiled, compiled_long, kernel
-from nsm.fused.lanes import floats_at, load, store, transpose_block, unfold
+from nsm.fused.cache import entry, kernel
+from nsm.fused.lanes import claim, floats_at, load, rows_at, store, transpose_block, unfold
 from nsm.programs import ATTENTION as STRATEGIES
 from nsm.similarity import EPSILON
 
@@ -179,26 +179,29 @@ class Weights(NamedTuple):
 
 
 def weights(take: Callable[[int], Any], sizes: Sizes) -> Weights:
-    """What `take` gives for the size of each. Their padding must be zero."""
+    """What `take` gives for the size of each. Their padding must be zero.
+
+    First what the way there needs, up to `interface_norm`. What has gradients lies side by side, `gates_x` to `start`.
+    """
     s, j, d = sizes, sizes.gates, sizes.row
     return Weights(
-        gates_x=take(s.inputs * j),
         gates_s=take(d * j),
+        out=take(d * s.outputs_p),
+        gates_x=take(s.inputs * j),
         gates_bias=take(j),
-        gates_x_back=take(j * s.inputs_p),
-        gates_s_back=take(j * d),
         raw=take(s.size * s.raw),
         raw_bias=take(s.raw),
-        raw_back=take(s.raw * s.size_p),
         keys=take(s.heads * s.programs * max(1, s.keys)),
         key_inverses=take(s.heads * s.programs),
-        out=take(d * s.outputs_p),
         out_bias=take(s.outputs_p),
-        out_back=take(s.outputs_p * d),
         gate_norm=take(2 * j),
         cell_norm=take(2 * s.size_p),
         interface_norm=take(2 * s.interface),
+        gates_x_back=take(j * s.inputs_p),
+        gates_s_back=take(j * d),
+        out_back=take(s.outputs_p * d),
         start=take(2 * s.size_p),
+        raw_back=take(s.raw * s.size_p),
     )
 
 
@@ -221,7 +224,18 @@ class Parameters:
         for h, head in enumerate(described.memory.heads):
             self._interface(described, table[h], h, head.size)
         self._output()
-        self.places = np.array(self._places, np.int64)
+        places = np.array(self._places, np.int64)
+        self.places = places
+        self.there = places[places[:, TARGET] < self.at.gates_x_back]
+        """those that the way there needs"""
+        learned = places[(places[:, ROLE] != COPY)]
+        self.learned = learned
+        """those that have gradients"""
+        # A learned initial state is no operand: an operator has the gradient of the state that it is handed.
+        n, n_p = sizes.size, sizes.size_p
+        starts = [(len(self.shapes) + i, 0, 0, 1, n, self.at.start + i * n_p, 0, 0, GRADIENT) for i in range(2)]
+        self.with_start = np.concatenate([learned, np.array(starts, np.int64)])
+        """those, and h_0 and the cell, which come after all operands"""
 
     def _take(self, *shape: int) -> None:
         self.shapes.append(shape)
@@ -332,7 +346,7 @@ class Parameters:
 
 
 @kernel
-def _copy(a, a0, lda, rows, columns, c, c0, ldc):
+def copy_block(a, a0, lda, rows, columns, c, c0, ldc):
     """C = A, sixteen numbers at a time as far as they go."""
     whole = columns // 16 * 16
     for i in range(rows):
@@ -344,7 +358,7 @@ def _copy(a, a0, lda, rows, columns, c, c0, ldc):
 
 
 @kernel
-def _transpose(a, a0, lda, rows, columns, c, c0, ldc):
+def transpose(a, a0, lda, rows, columns, c, c0, ldc):
     """C = Aᵀ, in whole blocks as far as they go."""
     whole, wide = rows // 16 * 16, columns // 16 * 16
     for i in range(0, whole, 16):
@@ -377,26 +391,64 @@ def _add_transposed(a, a0, lda, rows, columns, c, c0, ldc):
                 c[c0 + j * ldc + i] += a[a0 + i * lda + j]
 
 
-@compiled_long
-def pack(where, places, integers, block, record):
-    """Lay the parameters at the addresses `where` out in a block, whose parts are in `record`, for the kernels."""
-    sizes, w = unfold(Sizes, integers), unfold(Weights, record)
-    fill(block, 0, block.size // 16 * 16, np.float32(0.0))
-    for row in range(places.shape[0]):
+class Packing(NamedTuple):
+    """Parameters on their way into a block, or gradients out of several."""
+
+    turn: int
+    """how many places have been claimed"""
+    places: int
+    """the address of the table"""
+    place_count: int
+    where: Words
+    """the parameters' addresses"""
+    blocks: Words
+    """the blocks' addresses"""
+    fresh: int
+    """1 if gradients take the place of what is there; else they are added to it"""
+    sizes: int
+    weights: int
+    """the addresses of these records"""
+
+
+PLACE = 9
+places_at = rows_at(PLACE)
+
+
+@entry
+def pack(address):
+    """Lay parameters out in a block, for `finish` to finish. Threads share the work place by place."""
+    call = unfold(Packing, address)
+    places, block = places_at(call.places), floats_at(call.blocks[0])
+    row = claim(address)
+    while row < call.place_count:
         place = places[row]
         a, a0, lda, rows, columns = (
-            floats_at(where[place[PARAMETER]]),
+            floats_at(call.where[place[PARAMETER]]),
             place[SOURCE],
             place[STRIDE],
             place[ROWS],
             place[COLUMNS],
         )
+        if place[ROLE] != ADDED and place[TURNED]:
+            transpose(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
+        elif place[ROLE] != ADDED:
+            copy_block(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
+        row = claim(address)
+
+
+@entry
+def finish(address):
+    """What depends on more than one place: sums of parameters, and what is computed from keys."""
+    call = unfold(Packing, address)
+    sizes, w = unfold(Sizes, call.sizes), unfold(Weights, call.weights)
+    places, block = places_at(call.places), floats_at(call.blocks[0])
+    for row in range(call.place_count):
+        place = places[row]
         if place[ROLE] == ADDED:
-            _add(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
-        elif place[TURNED]:
-            _transpose(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
-        else:
-            _copy(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
+            _add(
+                floats_at(call.where[place[PARAMETER]]), place[SOURCE], 0, 1, place[COLUMNS],
+                block, place[TARGET], 0,
+            )  # fmt: skip
     if sizes.attention == KEY_VALUE or sizes.attention == GUMBEL:
         for p in range(sizes.heads * sizes.programs):
             squares = EPSILON
@@ -407,90 +459,61 @@ def pack(where, places, integers, block, record):
             w.key_inverses[p] = 1.0 / np.sqrt(squares)
 
 
-@compiled_long
-def unpack(block, gradients, weights, where, places, integers):
-    """Add the gradients that the kernels left in a block to those at the addresses `where`."""
-    sizes, g, w = unfold(Sizes, integers), unfold(Weights, gradients), unfold(Weights, weights)
-    if sizes.bounded and (sizes.attention == KEY_VALUE or sizes.attention == GUMBEL):
-        for k in range(sizes.heads * sizes.programs * sizes.keys):
-            g.keys[k] *= np.float32(1.0) - w.keys[k] * w.keys[k]
-    for row in range(places.shape[0]):
+@entry
+def unpack(address):
+    """Gradients from where the kernels left them, block after block, to where the parameters have theirs."""
+    call = unfold(Packing, address)
+    places = places_at(call.places)
+    row = claim(address)
+    while row < call.place_count:
         place = places[row]
         c, c0, ldc, rows, columns = (
-            floats_at(where[place[PARAMETER]]),
+            floats_at(call.where[place[PARAMETER]]),
             place[SOURCE],
             place[STRIDE],
             place[ROWS],
             place[COLUMNS],
         )
-        if place[ROLE] != COPY and place[TURNED]:
-            _add_transposed(block, place[TARGET], place[TARGET_STRIDE], columns, rows, c, c0, ldc)
-        elif place[ROLE] != COPY:
-            _add(block, place[TARGET], place[TARGET_STRIDE], rows, columns, c, c0, ldc)
+        for k in range(call.blocks.size):
+            block = floats_at(call.blocks[k])
+            if k == 0 and call.fresh:
+                if place[TURNED]:
+                    transpose(block, place[TARGET], place[TARGET_STRIDE], columns, rows, c, c0, ldc)
+                else:
+                    copy_block(block, place[TARGET], place[TARGET_STRIDE], rows, columns, c, c0, ldc)
+            elif place[TURNED]:
+                _add_transposed(block, place[TARGET], place[TARGET_STRIDE], columns, rows, c, c0, ldc)
+            else:
+                _add(block, place[TARGET], place[TARGET_STRIDE], rows, columns, c, c0, ldc)
+        row = claim(address)
 
 
-# --- rows and tapes ---------------------------------------------------------------------------------------------------
+@kernel
+def bound_keys_back(sizes, w, g):
+    """From the gradients of bounded keys, k = tanh(κ), to those of the keys as they are."""
+    if sizes.bounded and (sizes.attention == KEY_VALUE or sizes.attention == GUMBEL):
+        for k in range(sizes.heads * sizes.programs * sizes.keys):
+            g.keys[k] *= np.float32(1.0) - w.keys[k] * w.keys[k]
 
 
-@compiled
-def gather_rows(source, steps, owners, target, stride):
-    """Rows (step, owner) of a (T, B, width) array, one after another and padded with zeros to `stride`."""
-    width = source.shape[2]
-    for row in range(steps.size):
-        t, b, at = steps[row], owners[row], row * stride
-        for i in range(width):
-            target[at + i] = source[t, b, i]
-        for i in range(width, stride):
-            target[at + i] = 0
+# --- rows and states --------------------------------------------------------------------------------------------------
 
 
-@compiled
-def scatter_rows(source, stride, steps, owners, target):
-    """The rows of `gather_rows` back to where they were, as far as `target` (T, B, width) is wide."""
-    for row in range(steps.size):
-        t, b, at = steps[row], owners[row], row * stride
-        for i in range(target.shape[2]):
-            target[t, b, i] = source[at + i]
+@kernel
+def gather_rows(plan, source, batch, width, target, stride):
+    """A (T, B, width) array row by row, one after another and padded with zeros to `stride`."""
+    edge = width // 16 * 16 if width < stride else stride
+    for t in range(plan.counts.size):
+        for b in range(plan.counts[t]):
+            start, at = ((plan.start + t) * batch + plan.samples[b]) * width, (plan.first[t] + b) * stride
+            fill(target, at + edge, stride - edge, np.float32(0.0))
+            copy_block(source, start, 0, 1, width, target, at, 0)
 
 
-@compiled
-def place_states(integers, hidden, cell, read, rows, cells):
-    """The state rows [h | r] and the cells of all samples. What a controller has not is an array of width 0."""
-    sizes = unfold(Sizes, integers)
-    n_p = sizes.size_p
-    d = n_p + sizes.reads_p
-    for b in range(read.shape[0]):
-        fill(rows, b * d, d, np.float32(0.0))
-        for i in range(hidden.shape[1]):
-            rows[b * d + i] = hidden[b, i]
-        for i in range(read.shape[1]):
-            rows[b * d + n_p + i] = read[b, i]
-        fill(cells, b * n_p, n_p, np.float32(0.0))
-        for i in range(cell.shape[1]):
-            cells[b * n_p + i] = cell[b, i]
-
-
-@compiled
-def place_tapes(source, n_p, target):
-    """Tapes (B, N, M) as the kernels have them: (B, M, N), and each line padded with zeros."""
-    batch, slots, width = source.shape
-    for b in range(batch):
-        for k in range(width):
-            at = (b * width + k) * n_p
-            for i in range(slots):
-                target[at + i] = source[b, i, k]
-            for i in range(slots, n_p):
-                target[at + i] = 0
-
-
-@compiled
-def place_lines(source, lines, count, n_p, target):
-    """Lines (B, some, N) as the kernels have them, padded with zeros: number `lines[…]` of `count` of each sample."""
-    batch, some, slots = source.shape
-    for b in range(batch):
-        for h in range(some):
-            at = (b * count + lines[h]) * n_p
-            for i in range(slots):
-                target[at + i] = source[b, h, i]
-            for i in range(slots, n_p):
-                target[at + i] = 0
+@kernel
+def scatter_rows(plan, source, stride, target, batch, width):
+    """The rows of `gather_rows` back to where they were."""
+    for t in range(plan.counts.size):
+        for b in range(plan.counts[t]):
+            start, at = ((plan.start + t) * batch + plan.samples[b]) * width, (plan.first[t] + b) * stride
+            copy_block(source, at, 0, 1, width, target, start, 0)

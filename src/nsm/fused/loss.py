@@ -1,68 +1,43 @@
-"""Losses and their gradients in one pass; see nsm.tasks.metrics and nsm.tasks.classification."""
+"""Losses of one row of outputs, and their gradients; see nsm.tasks.metrics and nsm.tasks.classification."""
 
 from __future__ import annotations
 
 import math
 
-from nsm.fused.cache import compiled
+from nsm.fused.cache import kernel
 
 
-@compiled
-def binary_cross_entropy(logits, targets, mask, gradient):
-    """Mean −ln p(target) over masked steps and all channels, and its gradient. logits, targets (T, B, O), mask (T, B).
+@kernel
+def binary_cross_entropy(logits, row, targets, target, channels, share, gradient):
+    """Σ −ln p(target) over the numbers of a row; `share` times its gradient goes to gradient[row …].
 
     With targets of 0 and 1, p = σ(±z), and d/dz of −ln σ(±z) is σ(z) − target.
     """
-    steps, batch, channels = logits.shape
-    count = 0
-    for t in range(steps):
-        for b in range(batch):
-            if mask[t, b] > 0:
-                count += channels
-    share, loss = 1.0 / max(count, 1), 0.0
-    for t in range(steps):
-        for b in range(batch):
-            for c in range(channels):
-                if mask[t, b] > 0:
-                    z, target = float(logits[t, b, c]), float(targets[t, b, c])
-                    e = math.exp(-abs(z))
-                    p = 1.0 / (1.0 + e) if z >= 0 else e / (1.0 + e)
-                    loss += max(z, 0.0) - z * target + math.log1p(e)
-                    gradient[t, b, c] = (p - target) * share
-                else:
-                    gradient[t, b, c] = 0
-    return loss * share
+    loss = 0.0
+    for c in range(channels):
+        z, y = float(logits[row + c]), float(targets[target + c])
+        e = math.exp(-abs(z))
+        p = 1.0 / (1.0 + e) if z >= 0 else e / (1.0 + e)
+        loss += max(z, 0.0) - z * y + math.log1p(e)
+        gradient[row + c] = (p - y) * share
+    return loss
 
 
-@compiled
-def softmax_cross_entropy(logits, targets, mask, gradient):
-    """Mean −ln p(target) over masked steps, and its gradient. logits, one-hot targets (T, B, O), mask (T, B).
+@kernel
+def softmax_cross_entropy(logits, row, targets, target, channels, share, gradient):
+    """−ln p(target) of a row with one-hot targets; `share` times its gradient goes to gradient[row …].
 
     With p = softmax(z), −ln p(y) = ln Σ exp z − z_y, and its derivative for z is p − onehot(y).
     """
-    steps, batch, channels = logits.shape
-    count = 0
-    for t in range(steps):
-        for b in range(batch):
-            if mask[t, b] > 0:
-                count += 1
-    share, loss = 1.0 / max(count, 1), 0.0
-    for t in range(steps):
-        for b in range(batch):
-            if mask[t, b] > 0:
-                top = logits[t, b, 0]
-                for c in range(channels):
-                    top = max(top, logits[t, b, c])
-                total, right = 0.0, 0.0
-                for c in range(channels):
-                    z = float(logits[t, b, c]) - float(top)
-                    total += math.exp(z)
-                    right += z * float(targets[t, b, c])
-                loss += math.log(total) - right
-                for c in range(channels):
-                    p = math.exp(float(logits[t, b, c]) - float(top)) / total
-                    gradient[t, b, c] = (p - float(targets[t, b, c])) * share
-            else:
-                for c in range(channels):
-                    gradient[t, b, c] = 0
-    return loss * share
+    top = logits[row]
+    for c in range(channels):
+        top = max(top, logits[row + c])
+    total, right = 0.0, 0.0
+    for c in range(channels):
+        z = float(logits[row + c]) - float(top)
+        total += math.exp(z)
+        right += z * float(targets[target + c])
+    for c in range(channels):
+        p = math.exp(float(logits[row + c]) - float(top)) / total
+        gradient[row + c] = (p - float(targets[target + c])) * share
+    return math.log(total) - right

@@ -12,11 +12,13 @@ from nsm.fused.functions import sigmoid
 from nsm.fused.lanes import fma, load, splat, spread, store, total
 from nsm.fused.layout import LENGTH_P, XI, Array, mask, padded
 from nsm.fused.tape import (
+    STILL,
     Leaf,
     TapeSide,
     content,
     content_back,
     gather,
+    lines_leaf,
     norms,
     read_back,
     stretch,
@@ -49,6 +51,8 @@ class LRUAWork(NamedTuple):
     """1"""
     keep: int
     """steps in the ring"""
+    apart: int
+    """as an NTM's"""
     least: int
     """how many slots count as least used, N at most"""
     write_first: int
@@ -123,7 +127,6 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
     """One step of one sample: all write heads at once, all read heads before or after. Reads go to `after`."""
     n_p, width = m.slots_p, m.width
     before, now = b if previous < 0 else m.batch + previous, m.batch + row
-    x, stride = row * sizes.interface + table[0, XI], table[0, LENGTH_P]
     add, add_stride = row * sizes.interface + table[m.reads, XI], table[m.reads, LENGTH_P]
     acts, written = row * m.kept, row * m.heads * n_p
     gates = acts + 2 * m.reads
@@ -145,18 +148,13 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
     # Last, as a vector of gates also writes what comes after.
     m.acts[gates + m.heads] = np.float32(emptied)
 
-    tape, line, lines = version(m, b, t, 1), row * m.reads * n_p, now * m.reads * n_p
-    write(m, sizes, table, row, xi, version(m, b, t, 0), tape)
-    norms(m, tape, now)
-    seen = now
+    source, target, lines = version(m, b, t, 0), version(m, b, t, 1), now * m.reads * n_p
     if not m.write_first:
-        tape, seen = version(m, b, t, 0), before
-    for r in range(m.reads):
-        m.acts[acts + r] = np.float32(m.strength)
-    content(m, tape, seen, xi, x, stride, m.reads, m.acts, acts, line, m.address, lines)
-    for k in range(m.reads * width):
-        after[reads + k] = np.float32(0.0)
-    gather(m.address, lines, n_p, m.memory, tape * width * n_p, n_p, after, reads, width, m.reads, width, n_p)
+        read(m, sizes, table, source, before, row, xi, lines, after, reads)
+    write(m, sizes, table, row, xi, source, target)
+    norms(m, target, now)
+    if m.write_first:
+        read(m, sizes, table, target, now, row, xi, lines, after, reads)
 
     for i in range(0, n_p, 16):
         used = splat(np.float32(m.decay)) * load(m.usage, before * n_p + i)
@@ -165,6 +163,19 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
         for h in range(m.heads):
             used = used + load(m.written, written + h * n_p + i)
         store(m.usage, now * n_p + i, used)
+
+
+@kernel
+def read(m, sizes, table, tape, norm, row, xi, lines, after, reads):
+    """All read heads on a tape with its norms, line `norm` of `inverse`: where to address[lines …], what to `after`."""
+    n_p, width, acts = m.slots_p, m.width, row * m.kept
+    x, stride = row * sizes.interface + table[0, XI], table[0, LENGTH_P]
+    for r in range(m.reads):
+        m.acts[acts + r] = np.float32(m.strength)
+    content(m, tape, norm, xi, x, stride, m.reads, m.acts, acts, row * m.reads * n_p, m.address, lines)
+    for k in range(m.reads * width):
+        after[reads + k] = np.float32(0.0)
+    gather(m.address, lines, n_p, m.memory, tape * width * n_p, n_p, after, reads, width, m.reads, width, n_p)
 
 
 @kernel
@@ -262,10 +273,10 @@ class LRUATape(TapeSide):
 
     State, Work = LRUAState, LRUAWork
 
-    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> LRUAWork:
+    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, keeps: int) -> LRUAWork:
         n_p, m, reads, writes = padded(slots), self.config.width, self.config.read_heads, self.config.write_heads
         least, count = min(self.config.least_used or reads, slots), batch + rows
-        keep = stretch(steps, 1, 4 * m * n_p, whole)
+        keep = stretch(steps, 1, 4 * m * n_p, keeps)
         kept = 2 * reads + writes + 16
         return LRUAWork(
             batch,
@@ -276,13 +287,14 @@ class LRUATape(TapeSide):
             writes,
             1,
             keep,
+            0 if keeps == STILL else batch,
             least,
             int(self.config.order == "write-first"),
             kept,
             self.config.decay,
             self.config.strength,
             mask(slots, n_p),
-            *tapes(room, batch, steps, 1, m * n_p, keep),
+            *tapes(room, batch, steps, 1, m * n_p, keep, keeps),
             room.keep(count * n_p),
             room.keep(count * n_p),
             room.keep(count * reads * n_p),
@@ -297,11 +309,10 @@ class LRUATape(TapeSide):
         )
 
     def leaves(self, work: LRUAWork) -> list[Leaf]:
-        reads = np.arange(work.reads)
         return [
             tape_leaf(work),
-            Leaf(work.usage, work.d_usage, 1, np.arange(1)),
-            Leaf(work.address, work.d_address, work.reads, reads),
+            lines_leaf(work.usage, work.d_usage, 1, np.arange(1)),
+            lines_leaf(work.address, work.d_address, work.reads, np.arange(work.reads)),
         ]
 
     def addresses(self, work: LRUAWork, rows: int) -> tuple[Array, Array]:

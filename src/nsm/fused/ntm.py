@@ -15,7 +15,19 @@ from nsm.fused.cache import kernel
 from nsm.fused.functions import exp, log, sigmoid, softplus
 from nsm.fused.lanes import fma, load, splat, spread, store, total
 from nsm.fused.layout import XI, Array, Words, mask, padded
-from nsm.fused.tape import Leaf, TapeSide, norms, softmax, stretch, tape_leaf, tapes, version, versions
+from nsm.fused.tape import (
+    STILL,
+    Leaf,
+    TapeSide,
+    lines_leaf,
+    norms,
+    softmax,
+    stretch,
+    tape_leaf,
+    tapes,
+    version,
+    versions,
+)
 from nsm.fused.workspace import Room
 from nsm.memories.ntm import NTM, TINY, NTMState
 from nsm.similarity import EPSILON
@@ -35,6 +47,8 @@ class NTMWork(NamedTuple):
     writes: int
     keep: int
     """steps in the ring"""
+    apart: int
+    """versions of all samples' tapes from one write to the next: B, or 0 where each is written in place"""
     shifts: int
     kept: int
     heads: Words
@@ -339,10 +353,10 @@ class NTMTape(TapeSide):
         self.heads = np.array(rows, np.int64)
         self.order = [np.flatnonzero(self.heads[:, 0] == kind) for kind in (READ, WRITE)]
 
-    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> NTMWork:
+    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, keeps: int) -> NTMWork:
         n_p, m, heads = padded(slots), self.config.width, len(self.heads)
         shifts, writes = 2 * self.config.shift_range + 1, self.config.write_heads
-        keep = stretch(steps, writes, 4 * m * n_p, whole)
+        keep = stretch(steps, writes, 4 * m * n_p, keeps)
         kept = SHIFTS + shifts
         return NTMWork(
             batch,
@@ -351,11 +365,12 @@ class NTMTape(TapeSide):
             m,
             writes,
             keep,
+            0 if keeps == STILL else batch,
             shifts,
             kept,
             self.heads.reshape(-1),
             mask(slots, n_p),
-            *tapes(room, batch, steps, writes, m * n_p, keep),
+            *tapes(room, batch, steps, writes, m * n_p, keep, keeps),
             room.keep((batch + rows * writes) * n_p),
             room.keep((batch + rows) * heads * n_p),
             room.keep(rows * heads * n_p),
@@ -370,7 +385,7 @@ class NTMTape(TapeSide):
 
     def leaves(self, work: NTMWork) -> list[Leaf]:
         heads = len(self.heads)
-        return [tape_leaf(work), *(Leaf(work.address, work.d_address, heads, lines) for lines in self.order)]
+        return [tape_leaf(work), *(lines_leaf(work.address, work.d_address, heads, lines) for lines in self.order)]
 
     def addresses(self, work: NTMWork, rows: int) -> tuple[Array, Array]:
         lines = versions(work.address, len(self.heads), work)[work.batch : work.batch + rows, :, : work.slots]

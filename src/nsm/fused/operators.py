@@ -13,21 +13,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from nsm.checks import UserError
 from nsm.fused import passes
 from nsm.fused.layout import STATIC, Array
-from nsm.fused.passes import Given, Kernels, kernels
+from nsm.fused.passes import Given, Kernels, Run, addresses, kernels
 from nsm.fused.workspace import floats, pool
 from nsm.memories import MEMORIES
 
 WITH_ADDRESSES, WITH_TAPES = passes.WITH_ADDRESSES, passes.WITH_TAPES
 INPUTS = "Tensor x, Tensor[] state, Tensor[] parameters, Tensor? cell_noise, Tensor? program_noise, Tensor? lengths"
 FORWARD = f"({INPUTS}, str description, int trace, bool keep=False) -> (Tensor, Tensor[], Tensor[], Tensor)"
-BACKWARD = f"(Tensor d_out, Tensor[] d_final, Tensor kept, {INPUTS}, str description, int trace) -> Tensor[]"
+BACKWARD = (
+    f"(Tensor d_out, Tensor[] d_final, Tensor kept, {INPUTS}, str description, int trace, bool input_gradient)"
+    " -> Tensor[]"
+)
 
 Found = tuple[Tensor, list[Tensor], list[Tensor], Tensor]
 """out (T, B, O), the leaves of the final state, those of a trace, and bytes that only the way back can read."""
@@ -75,25 +77,19 @@ class Call(NamedTuple):
         _check("noise", [drawn for drawn, _ in given], [shape for _, shape in given])
         _check("x", [self.x], [(steps, batch, k.sizes.inputs)])
 
-    def given(self) -> Given:
-        """The same in arrays."""
-        arrays = [_array(leaf) for leaf in self.state]
-        noise = [None if drawn is None else _array(drawn) for drawn in (self.cell_noise, self.program_noise)]
-        return Given(_array(self.x), self.ends, self.kernels.state(arrays), *noise)
+    def given(self, lengths: tuple[int, ...]) -> tuple[Given, Any]:
+        """The same by addresses, and what has to be held on to as long as those are used."""
+        x, state = self.x.contiguous(), [leaf.contiguous() for leaf in self.state]
+        noise = [None if drawn is None else drawn.contiguous() for drawn in (self.cell_noise, self.program_noise)]
+        drawn = [0 if n is None else n.data_ptr() for n in noise]
+        slots = int(state[self.kernels.states].shape[1])
+        found = Given(x.shape[0], x.shape[1], lengths, slots, addresses(state), x.data_ptr(), *drawn)
+        return found, (x, state, noise)
 
     def kept_size(self) -> int:
         """How many numbers the way back needs: packed weights, then what each chunk keeps, or a state per stretch."""
-        k, ends, whole = self.kernels, self.ends, self.trace == WITH_TAPES
-        slots, steps = int(self.state[k.states].shape[1]), max(ends)
-        span = k.span(ends, slots, whole, passes.LIMIT)
-        if span >= steps:
-            return k.weights_size + k.kept(ends, slots, whole)
-        return k.weights_size + -(-steps // span) * sum(leaf.numel() for leaf in self.state)
-
-    def run(self, kept: Array | None, keep: bool = True) -> passes.Run | passes.Stretches:
-        """The pass, not yet begun."""
-        threads = torch.get_num_threads()
-        return passes.start(self.kernels, self.given(), kept, self.trace == WITH_TAPES, threads, keep)
+        k, slots = self.kernels, int(self.state[self.kernels.states].shape[1])
+        return k.weights_size + k.kept_size(self.ends, slots, self.trace)
 
 
 def _check(name: str, tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> None:
@@ -112,44 +108,62 @@ def _call(arguments: tuple[Any, ...]) -> tuple[Call, bool]:
     return call, len(arguments) > len(Call._fields) and arguments[-1]
 
 
-def _addresses(tensors: Sequence[Tensor]) -> Array:
-    return np.array([tensor.data_ptr() for tensor in tensors])
-
-
-def _array(tensor: Tensor) -> Array:
-    return tensor.detach().contiguous().numpy()
-
-
 # --- what the operators do --------------------------------------------------------------------------------------------
 
 
 def _forward(*arguments: Any) -> Found:
     """All steps. Without `keep`, which is autograd's to ask for, there is no way back, and nothing is left for it."""
     call, keep = _call(arguments)
-    k = call.kernels
+    k, ends, threads = call.kernels, call.ends, torch.get_num_threads()
+    given, held = call.given(ends)
+    steps, batch = given.steps, given.batch
+    run = Run(k, given, threads)
     kept = pool.take_tensor(call.kept_size()) if keep else torch.empty(0, dtype=torch.uint8)
-    block = floats(kept) if keep else pool.take(k.weights_size)
-    passes.compile_for(k.tape.config)
+    block = floats(kept) if keep else pool.take(k.there_size)
+    size = k.weights_size if keep else k.there_size
+    block[:size].fill(0)
     parameters = [parameter.contiguous() for parameter in call.parameters]
-    k.pack(_addresses(parameters), block)
-    run = call.run(block[k.weights_size :] if keep else None, keep)
-    run.forward(block, call.trace)
-    out = torch.empty(*call.x.shape[:2], k.sizes.outputs)
-    run.outputs(out.numpy())
-    trace = run.trace(call.trace) if call.trace else []
-    return out, [torch.from_numpy(leaf) for leaf in run.final().leaves], [torch.from_numpy(t) for t in trace], kept
+    k.pack(addresses(parameters), block, threads, there=not keep)
+    out = (torch.empty if min(ends) == steps else torch.zeros)(steps, batch, k.sizes.outputs)
+    final = [torch.empty(shape) for shape in k.state_shapes(batch, given.slots)]
+    where = out.data_ptr(), addresses(final)
+    trace = run.forward(block, *where, block[size:], call.trace) if keep else run.glance(block, *where, call.trace)
+    del held
+    return out, final, [torch.from_numpy(t) for t in trace], kept
 
 
 def _backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments: Any) -> list[Tensor]:
-    """The gradients of the input, of the initial state and of the parameters. `d_final` may be empty: all zero."""
-    call, block = Call(*arguments), floats(kept)
-    k = call.kernels
-    run = call.run(block[k.weights_size :])
-    run.backward(block, _array(d_out), k.state([_array(leaf) for leaf in d_final]) if d_final else None)
-    d_x, d_parameters = torch.empty(call.x.shape), [torch.zeros(parameter.shape) for parameter in call.parameters]
-    run.collect(block, _addresses(d_parameters))
-    run.d_x(d_x.numpy())
-    return [d_x, *(torch.from_numpy(leaf) for leaf in run.d_initial().leaves), *d_parameters]
+    """The gradients of the input, if it is asked for, of the initial state and of the parameters.
+
+    `d_final` may be empty: all zero.
+    """
+    call, asked, block = Call(*arguments[:-1]), arguments[-1], floats(kept)
+    k, ends, threads = call.kernels, call.ends, torch.get_num_threads()
+    given, held = call.given(ends)
+    run = Run(k, given, threads, asked)
+    d_out, d_final = d_out.contiguous(), [leaf.contiguous() for leaf in d_final]
+    d_x = torch.empty(0) if not asked else (torch.empty if min(ends) == given.steps else torch.zeros)(call.x.shape)
+    d_initial = [torch.empty(shape) for shape in k.state_shapes(given.batch, given.slots)]
+    d_parameters = [torch.empty(parameter.shape) for parameter in call.parameters]
+    where, fresh = addresses(d_parameters), True
+
+    def collect(blocks: list[Array]) -> None:
+        nonlocal fresh
+        k.unpack(blocks, where, k.parameters.learned, fresh, threads)
+        fresh = False
+
+    run.backward(
+        block,
+        block[k.weights_size :],
+        d_out.data_ptr(),
+        addresses(d_final) if d_final else None,
+        d_x.data_ptr() if asked else 0,
+        addresses(d_initial),
+        collect,
+        call.trace,
+    )
+    del held
+    return [d_x, *d_initial, *d_parameters]
 
 
 # --- what torch asks of an operator: shapes, gradients, batches of calls ----------------------------------------------
@@ -175,8 +189,8 @@ def _fake_forward(*arguments: Any) -> Found:
 
 
 def _fake_backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments: Any) -> list[Tensor]:
-    call = Call(*arguments)
-    return _like((call.x, *call.state, *call.parameters))
+    call, asked = Call(*arguments[:-1]), arguments[-1]
+    return _like((call.x if asked else call.x.new_empty(0), *call.state, *call.parameters))
 
 
 def _like(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -221,8 +235,9 @@ class _Sequence(torch.autograd.Function):
         counts = len(d_final), ctx.states
         # Transforms of torch.func want to know that the gradient has none of its own; all others need no detour.
         back = _Gradient.apply if torch.is_grad_enabled() else _Gradient.forward
-        d_x, *rest = back(f"{ctx.name}_backward", counts, ctx.rest, *tensors)
-        return None, None, None, d_x, None, None, None, *rest
+        asked = ctx.needs_input_grad[3]
+        d_x, *rest = back(f"{ctx.name}_backward", counts, (*ctx.rest, asked), *tensors)
+        return None, None, None, d_x if asked else None, None, None, None, *rest
 
 
 def _forward_with_gradient(name: str) -> Any:

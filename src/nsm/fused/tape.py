@@ -9,6 +9,7 @@ where that would be much, a tape is kept at the beginning of every stretch of `k
 in a ring that the next one uses again. On the way back, a stretch at a time, the ring is written once more from the
 tape kept: the addresses and what was written are known, so this takes one pass over the tape where the step took a
 dozen, and gives the same bits. Where all tapes come to little, there is one stretch, and its ring is what is kept.
+Without a way back there is one tape, and every write goes to where it came from.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from nsm.fused.algebra import accumulate, copy, dots, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp
 from nsm.fused.lanes import fma, largest, load, maximum, root, splat, spread, store, total
-from nsm.fused.layout import Array, place_lines, place_tapes
+from nsm.fused.layout import Array, Words, copy_block, transpose
 from nsm.fused.workspace import Room, Span
 from nsm.similarity import EPSILON
 
@@ -34,7 +35,7 @@ NEAR = 1 << 19
 @kernel
 def version(m, b, t, writes):
     """Where in `memory` the tape of sample b is after `writes` writes of step t."""
-    return (t % m.keep * m.writes + writes) * m.batch + b
+    return (t % m.keep * m.writes + writes) * m.apart + b
 
 
 @kernel
@@ -293,17 +294,83 @@ def read_back(m, tape, b, heads, w, w0, dw, d_read, reads):
     accumulate(d_read, reads, width, w, w0, n_p, m.d_memory, mine, n_p, heads, width, n_p)
 
 
-def stretch(steps: int, writes: int, bytes_each: int, whole: bool) -> int:
+# --- states in and out ------------------------------------------------------------------------------------------------
+
+
+class Leaf(NamedTuple):
+    """A part of a memory's state, and where a chunk has it."""
+
+    array: Array
+    """(versions, height, N padded)"""
+    gradient: Array
+    """(B, height, N padded)"""
+    height: int
+    """lines of a version"""
+    lines: Words
+    """which of them are the part's"""
+    ring: int
+    """1 if versions are those of the ring, as a tape's are; else the initial ones come first, then one a row"""
+    turned: int
+    """1 if slots come first in a state, as in a tape, (B, N, M)"""
+
+
+LEAF = 9
+"""Words of a leaf's record."""
+
+
+@kernel
+def bring(m, leaf, source, sample, target, b):
+    """A sample's part of a state, from where a tensor has it to version b of the leaf's array or gradient."""
+    n, n_p, lines = m.slots, m.slots_p, leaf.lines.size
+    at, start, zero = b * leaf.height * n_p, sample * lines * n, np.float32(0.0)
+    if leaf.turned:
+        fill(target, at, lines * n_p, zero)
+        transpose(source, start, lines, n, lines, target, at, n_p)
+    else:
+        for i in range(lines):
+            line = at + leaf.lines[i] * n_p
+            fill(target, line + n_p - 16, 16, zero)
+            copy_block(source, start + i * n, 0, 1, n, target, line, 0)
+
+
+@kernel
+def give(m, leaf, source, version, target, sample):
+    """And back: a version of the leaf's array or gradient to where a tensor has the sample's part."""
+    n, n_p, lines = m.slots, m.slots_p, leaf.lines.size
+    at, start = version * leaf.height * n_p, sample * lines * n
+    if leaf.turned:
+        transpose(source, at, n_p, lines, n, target, start, lines)
+    else:
+        for i in range(lines):
+            copy_block(source, at + leaf.lines[i] * n_p, 0, 1, n, target, start + i * n, 0)
+
+
+@kernel
+def final_version(m, leaf, b, length, last):
+    """Which version of a leaf is the last of sample b, after `length` steps, its row `last`."""
+    if leaf.ring:
+        return ((length - 1) % m.keep + 1) * m.writes * m.apart + b
+    return m.batch + last
+
+
+# --- for Python -------------------------------------------------------------------------------------------------------
+
+
+STILL, SOME, ALL = range(3)
+"""What is kept of the tapes: one, that every write changes in place; as many as the way back needs; all."""
+
+
+def stretch(steps: int, writes: int, bytes_each: int, keeps: int) -> int:
     """How many steps the ring holds: all if asked for or if that is little, else as many as there are stretches."""
-    if whole or steps * writes * bytes_each <= NEAR:
+    if keeps != SOME or steps * writes * bytes_each <= NEAR:
         return steps
     return max(1, round(math.sqrt(steps / writes)))
 
 
-def tapes(room: Room, batch: int, steps: int, writes: int, size: int, keep: int) -> tuple[Span, Span]:
+def tapes(room: Room, batch: int, steps: int, writes: int, size: int, keep: int, keeps: int) -> tuple[Span, Span]:
     """The ring, and the tapes at the beginnings of stretches, each `size` numbers: if there is but one, the ring itself
     is what is kept."""
-    ring = (keep * writes + 1) * batch * size
+    ring = (keep * writes + 1 if keeps != STILL else 1) * batch * size
     if keep >= steps:
         return room.keep(ring), room.keep(0)
     return room.use(ring), room.keep(-(-steps // keep) * batch * size)
@@ -315,29 +382,18 @@ def versions(array: Array, height: int, work: Any) -> Array:
     return array[: count * height * work.slots_p].reshape(count, height, work.slots_p)
 
 
-class Leaf(NamedTuple):
-    """A part of a memory's state, and where a chunk has it."""
-
-    array: Array
-    """(versions, height, N padded)"""
-    gradient: Array
-    """(B, height, N padded)"""
-    height: int
-    lines: Array
-    """which of a version's lines are those of the part"""
-    ring: bool = False
-    """whether versions are those of the ring, as a tape's are; else the initial ones come first, then one a row"""
-    tape: bool = False
-    """whether slots come first in a state, (B, N, M)"""
-
-
 def tape_leaf(work: Any) -> Leaf:
     """The tape itself."""
-    return Leaf(work.memory, work.d_memory, work.width, np.arange(work.width), ring=True, tape=True)
+    return Leaf(work.memory, work.d_memory, work.width, np.arange(work.width), ring=1, turned=1)
+
+
+def lines_leaf(array: Array, gradient: Array, height: int, lines: Words, ring: int = 0) -> Leaf:
+    """Lines of slots."""
+    return Leaf(array, gradient, height, lines, ring, turned=0)
 
 
 class TapeSide(ABC):
-    """The Python side of a memory's kernel: buffers for a chunk, states in and out."""
+    """The Python side of a memory's kernel: buffers for a chunk, and where a state is in them."""
 
     State: type[Any]
     Work: type[Any]
@@ -346,7 +402,7 @@ class TapeSide(ABC):
         self.config = config
 
     @abstractmethod
-    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, whole: bool) -> Any:
+    def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, keeps: int) -> Any:
         """The sizes of a chunk, and where its arrays are."""
 
     @abstractmethod
@@ -366,51 +422,6 @@ class TapeSide(ABC):
         """How many addresses are read, and how many written."""
         kinds = [head.kind for head in self.config.heads]
         return kinds.count("read"), kinds.count("write")
-
-    def load(self, work: Any, state: Any) -> None:
-        """The initial state of the chunk's samples, (B, …) arrays, into the first versions."""
-        work.scratch[:] = 0  # lanes of padding read the margins of its lines
-        for leaf, source in zip(self.leaves(work), state, strict=False):
-            self._place(leaf, source, leaf.array, work)
-
-    def load_gradient(self, work: Any, d_final: Any) -> None:
-        """The gradient of the final state, or None, where the backward pass begins."""
-        work.scratch[:] = 0
-        for i, leaf in enumerate(self.leaves(work)):
-            if d_final is None:
-                leaf.gradient[:] = 0
-            else:
-                self._place(leaf, d_final[i], leaf.gradient, work)
-
-    def _place(self, leaf: Leaf, source: Array, target: Array, work: Any) -> None:
-        if leaf.tape:
-            place_tapes(source, work.slots_p, target)
-        else:
-            place_lines(source.reshape(work.batch, len(leaf.lines), -1), leaf.lines, leaf.height, work.slots_p, target)
-
-    def final(self, work: Any, last: Array, lengths: Array) -> Any:
-        """The state after each sample's `last` row, from the end of the way there."""
-        ring, rows = final_versions(work, lengths), work.batch + last
-        return self._state(work, [(leaf, leaf.array, ring if leaf.ring else rows) for leaf in self.leaves(work)])
-
-    def gradient(self, work: Any) -> Any:
-        """The gradient of the initial state, where the backward pass ended."""
-        first = np.arange(work.batch)
-        return self._state(work, [(leaf, leaf.gradient, first) for leaf in self.leaves(work)])
-
-    def _state(self, work: Any, parts: list[tuple[Leaf, Array, Array]]) -> Any:
-        shapes = self.shapes(work.batch, work.slots)
-        found = []
-        for shape, (leaf, array, which) in zip(shapes, parts, strict=False):
-            lines = versions(array, leaf.height, work)[which][:, leaf.lines, : work.slots]
-            found.append(np.ascontiguousarray(lines.transpose(0, 2, 1)) if leaf.tape else lines.reshape(shape))
-        empty = [np.zeros(shape, np.float32) for shape in shapes[len(parts) :]]
-        return self.State(*found, *empty)
-
-
-def final_versions(work: Any, lengths: Array) -> Array:
-    """(B): where in the ring each sample's last version is."""
-    return ((lengths - 1) % work.keep + 1) * work.writes * work.batch + np.arange(work.batch)
 
 
 def traced_tapes(work: Any, steps: Array, samples: Array) -> Array:

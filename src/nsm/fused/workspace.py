@@ -60,34 +60,40 @@ def _room(size: int) -> int:
 
 
 class Form:
-    """A named tuple of spans, arrays and numbers, to be laid over blocks: as a record for kernels (`lanes.unfold`), or
-    field by field for Python. To make arrays of all of them for every call would take longer than small kernels do."""
+    """Named tuples of spans, arrays and numbers, to be laid over two blocks as records for kernels (`lanes.unfold`).
 
-    def __init__(self, fields: Any) -> None:
-        self.fields = fields
-        self._arrays = [field for field in fields if isinstance(field, np.ndarray)]  # so that they stay where they are
+    To make arrays of all of them for every call would take longer than small kernels do.
+    """
+
+    def __init__(self, *records: Any) -> None:
+        self.records = records
+        """the tuples; arrays in them stay where they are"""
+        self.starts: list[int] = []
+        """where each record begins, in bytes"""
         words: list[tuple[int, int]] = []
-        for field in fields:
-            if isinstance(field, Span):
+        for field in (field for record in records for field in (None, *record)):
+            if field is None:
+                self.starts.append(8 * len(words))
+            elif isinstance(field, Span):
                 words += [(4 * field.start, field.block), (field.size, ABSOLUTE)]
             elif isinstance(field, np.ndarray):
                 words += [(field.ctypes.data, ABSOLUTE), (field.size, ABSOLUTE)]
             else:
                 number = np.float64(field).view(np.int64) if isinstance(field, float) else field
                 words.append((int(number), ABSOLUTE))
-        self._words, self._blocks = (np.array(column, np.int64) for column in zip(*words, strict=True))
+        self.words, self._blocks = (np.array(column, np.int64) for column in zip(*words, strict=True))
+        """the records, as long as blocks begin at 0"""
 
-    def record(self, kept: Array, used: Array) -> Array:
-        """For kernels: the addresses and sizes of all fields."""
-        return self._words + np.array([0, kept.ctypes.data, used.ctypes.data])[self._blocks]
+    def lay(self, kept: int, used: int, out: Array) -> None:
+        """The records over blocks at these addresses, to `out`."""
+        np.add(self.words, np.array((0, kept, used))[self._blocks], out=out)
 
 
 class Laid:
-    """A form laid over two blocks, for Python: its fields as attributes."""
+    """A named tuple of spans over two blocks, for Python: its fields as attributes."""
 
-    def __init__(self, form: Form, kept: Array, used: Array) -> None:
-        self._fields, self._blocks = form.fields, (NOTHING, kept, used)
-        self.record = form.record(kept, used)
+    def __init__(self, fields: Any, kept: Array, used: Array) -> None:
+        self._fields, self._blocks = fields, (NOTHING, kept, used)
 
     def __getattr__(self, name: str) -> Any:
         field = getattr(self._fields, name)

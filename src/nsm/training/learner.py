@@ -11,14 +11,14 @@ import torch
 
 from nsm import nested
 from nsm.fused.optimiser import squares
-from nsm.fused.passes import Given, Plan, Run, State, Stretches, compile_for, each, kernels, plans, start
-from nsm.fused.workspace import zeros
+from nsm.fused.passes import Given, Run, address, addresses, compile_for, kernels
+from nsm.fused.workspace import pool, zeros
 from nsm.machine import Machine, Noise
 from nsm.programs import annealing
 from nsm.tasks import Batch, Task
 from nsm.training.config import RunConfig
 from nsm.training.distribution import ALONE, Distribution
-from nsm.training.losses import loss_and_gradient
+from nsm.training.losses import counted, known, loss_and_gradient
 from nsm.training.optimiser import Optimiser, flatten
 
 KEPT = "kept."
@@ -167,65 +167,67 @@ class FusedLearner(Learner):
         weights, inputs = machine.operands(), machine.config.input_size
         self.kernels = kernels(machine._description, inputs, machine.config.output_size)
         compile_for(self.kernels.tape.config)
-        self._where = np.array([weight.data_ptr() for weight in weights])
-        self._gradients_at = np.array([_gradient(weight).data_ptr() for weight in weights])
+        self._where = addresses(weights)
         initial = machine.controller.initial
         self._starts = [initial[name] for name in machine.controller.State._fields if name in initial]
-        self._start_gradients = [_gradient(start).numpy() for start in self._starts]
+        # Whoever learns no initial state has zeros for it, and nowhere for its gradient.
+        nowhere = [torch.zeros(self.kernels.sizes.size) for _ in range(2 - len(self._starts))]
+        self._nowhere = nowhere
+        self._gradients_at = addresses([*map(_gradient, (*weights, *self._starts)), *nowhere])
         self._block = zeros(self.kernels.weights_size)
-        self._states: dict[tuple[int, int | None], State] = {}
+        self._states: dict[tuple[int, int | None], list[torch.Tensor]] = {}
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
-        k, counted = self.kernels, max(1, int(np.count_nonzero(batch.mask)))
-        state = self._initial_state(batch.mask.shape[1], slots)
+        k, kind, (steps, size) = self.kernels, known(task), batch.mask.shape
+        state = self._initial_state(size, slots)
         if self.kept is not None:
-            state = state._replace(memory=nested.apply(torch.Tensor.numpy, self.kept))
-        given = Given(batch.inputs, tuple(batch.lengths.tolist()), state, *noise, input_gradient=False)
-        weights = self._block
-        k.pack(self._where, weights)
-        if self.config.persistent:
-            # The whole batch at once: its final memory is where the next one begins.
-            run = start(k, given, threads=self.threads)
-            run.forward(weights)
-            loss, d_outputs = loss_and_gradient(task, run.outputs(), batch)
-            self.kept = nested.apply(torch.from_numpy, run.final().memory)
-            run.backward(weights, d_outputs, None)
-            run.collect(weights, self._gradients_at, self._start_gradients)
-            return loss
-
-        def part(plan: Plan) -> tuple[float, Run | Stretches]:
-            """A mean over counted steps: the mean over those of some sequences, times the share they have of all."""
-            some, own = batch, given
-            if not plan.whole:
-                some = batch.part(plan.samples)
-                own = given.part(0, len(plan.counts), plan.samples, state.map(lambda leaf: leaf[plan.samples]))
-            run = start(k, own)
-            run.forward(weights)
-            mean, d_outputs = loss_and_gradient(task, run.outputs(), some)
-            share = int(np.count_nonzero(some.mask)) / counted
-            run.backward(weights, d_outputs if plan.whole else d_outputs * np.float32(share), None)
-            run.release()
-            return mean * share, run
-
-        loss = 0.0
-        for share, run in each(part, plans(given.lengths, k.chunk), self.threads):
-            loss += share
-            run.collect(weights, self._gradients_at, self._start_gradients)
+            state[k.states : -1] = self.kept
+        drawn = [0 if n is None else address(n) for n in noise]
+        ends, slots = tuple(batch.lengths.tolist()), int(state[k.states].shape[1])
+        run = Run(k, Given(steps, size, ends, slots, addresses(state), address(batch.inputs), *drawn), self.threads)
+        k.pack(self._where, self._block, self.threads)
+        final = [torch.empty_like(leaf) for leaf in state] if self.config.persistent else []
+        if kind is not None and k.fits(ends, slots):
+            share, where = 1.0 / counted(task, batch), (address(batch.targets), address(batch.mask))
+            loss = run.learn(self._block, *where, kind, share, addresses(final), self._collect)
+        else:
+            loss = self._apart(task, batch, run, state, final)
+        if final:
+            self.kept = type(self.machine.memory.initial_state(1))(*final[k.states : -1])
         return loss
 
-    def _initial_state(self, batch: int, slots: int | None) -> State:
-        """As the machine's, in arrays that are kept: only the learned part changes from step to step."""
+    def _apart(self, task: Task, batch: Batch, run: Run, state: list[torch.Tensor], final: list[torch.Tensor]) -> float:
+        """The whole batch there, its loss, and the whole batch back."""
+        k, given = self.kernels, run.given
+        final = final or [torch.empty_like(leaf) for leaf in state]
+        d_initial = [torch.empty_like(leaf) for leaf in state]
+        kept = pool.take(k.kept_size(given.lengths, given.slots))
+        logits = np.zeros((given.steps, given.batch, k.sizes.outputs), np.float32)
+        run.forward(self._block, address(logits), addresses(final), kept)
+        loss, d_out = loss_and_gradient(task, logits, batch)
+        d_out = np.ascontiguousarray(d_out)
+        run.backward(self._block, kept, address(d_out), None, 0, addresses(d_initial), self._collect)
+        return loss
+
+    def _collect(self, blocks: list[Any]) -> None:
+        places = self.kernels.parameters.with_start
+        self.kernels.unpack(blocks, self._gradients_at, places, False, self.threads)
+
+    def _initial_state(self, batch: int, slots: int | None) -> list[torch.Tensor]:
+        """The leaves of the machine's own, which are kept: only the learned part changes from step to step."""
         key = batch, slots
         if key not in self._states:
             if len(self._states) > 16:
                 self._states.clear()
-            initial = self.machine.initial_state(batch, slots)
             leaves: list[torch.Tensor] = []
-            nested.apply(leaves.append, initial)
-            self._states[key] = self.kernels.state([leaf.detach().contiguous().numpy() for leaf in leaves])
-        state = self._states[key]
-        for array, learned in zip(state.controller, self._starts, strict=False):
-            array[:] = learned.detach().numpy()
+            initial = self.machine.initial_state(batch, slots)
+            nested.apply(
+                lambda leaf: leaves.append(leaf.detach().clone(memory_format=torch.contiguous_format)), initial
+            )
+            self._states[key] = leaves
+        state = list(self._states[key])
+        for leaf, learned in zip(state, self._starts, strict=False):
+            leaf.copy_(learned.detach())
         return state
 
 

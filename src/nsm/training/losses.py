@@ -1,24 +1,30 @@
-"""A task's loss and its gradient for outputs in arrays: what autograd would give, by one pass where there is one."""
+"""A task's loss and its gradient: in the kernels' own pass where they know it, else by autograd."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
-from nsm.fused.loss import binary_cross_entropy, softmax_cross_entropy
+from nsm.fused.recurrence import BINARY, SOFTMAX
 from nsm.tasks import Batch, Task
 from nsm.tasks.arrays import Floats
 from nsm.tasks.classification import Classification
 
-PASSES = {Task.loss: binary_cross_entropy, Classification.loss: softmax_cross_entropy}
+KNOWN = {Task.loss: BINARY, Classification.loss: SOFTMAX}
+
+
+def known(task: Task) -> int | None:
+    """Which of the kernels' losses a task has."""
+    return KNOWN.get(type(task).loss)
+
+
+def counted(task: Task, batch: Batch) -> int:
+    """How many steps, or numbers of them, such a loss is the mean of."""
+    steps = int((batch.mask > 0).sum())
+    return max(1, steps * (batch.targets.shape[2] if known(task) == BINARY else 1))
 
 
 def loss_and_gradient(task: Task, logits: Floats, batch: Batch) -> tuple[float, Floats]:
     """`task.loss` of logits (T, B, O), and its gradient (T, B, O)."""
-    fused = PASSES.get(type(task).loss)
-    if fused is not None:
-        gradient = np.empty_like(logits)
-        return float(fused(logits, batch.targets, batch.mask, gradient)), gradient
     leaf = torch.from_numpy(logits).requires_grad_()
     loss = task.loss(leaf, batch)
     (found,) = torch.autograd.grad(loss, leaf)
