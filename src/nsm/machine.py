@@ -174,6 +174,16 @@ class Trace(NamedTuple):
     """M_t (T, B, N, M) if asked for with trace="memory" """
 
 
+FORMS = 64
+"""How many forms of states a machine remembers: one for each batch size and number of slots."""
+
+
+def _form(state: MachineState) -> Any:
+    """What a state consists of: types of tuples, and shapes of tensors or whatever else is in their place."""
+    leaves = *state.controller, *state.memory, state.read
+    return type(state.controller), type(state.memory), [getattr(leaf, "shape", type(leaf)) for leaf in leaves]
+
+
 def _autocast(x: Tensor) -> torch.dtype | None:
     """The precision that autocast wants on the device of x, if it is on."""
     kind = x.device.type
@@ -246,6 +256,7 @@ class Machine(nn.Module, ABC):
             self._start_content()
         # Gumbel noise comes from a generator of the machine's own, so that it neither uses nor moves any global state.
         self._generator = torch.Generator().manual_seed(seed_from(self.output.weight))
+        self._forms: dict[Any, Any] = {}
         self._operator, self._description = operator(config.memory), ""
         if self._operator is not None and config.memory is not None:
             self._description = str(Description(controller, config.memory, config.programs, config.interface.norm))
@@ -484,7 +495,7 @@ class Machine(nn.Module, ABC):
         return MachineState(
             self.controller.initial_state(batch),
             self.memory.initial_state(batch, slots),
-            self.initial_read.repeat(batch, 1),
+            self.initial_read.expand(batch, -1).clone(memory_format=torch.contiguous_format),
         )
 
     # --- noise --------------------------------------------------------------------------------------------------------
@@ -542,6 +553,14 @@ class Machine(nn.Module, ABC):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def _check_input(self, x: Tensor, *shapes: tuple[str, ...]) -> None:
+        if (
+            isinstance(x, Tensor)
+            and any(x.dim() == len(axes) for axes in shapes)
+            and x.shape[-1] == self.config.input_size
+            and 0 not in x.shape
+            and x.dtype == self.output.weight.dtype
+        ):
+            return
         wanted = " or ".join(f"({', '.join(axes)}{',' * (len(axes) == 1)})" for axes in shapes)
         wanted = wanted.replace("I", str(self.config.input_size))
         if not isinstance(x, Tensor):
@@ -574,7 +593,18 @@ class Machine(nn.Module, ABC):
             raise UserError(f"state must be a MachineState, as initial_state() makes it, was {type(state).__name__}")
         tape = getattr(state.memory, "memory", None)
         slots = tape.shape[-2] if isinstance(tape, Tensor) and tape.dim() == (2 if batch is None else 3) else None
-        check_like("state", state, self.initial_state(batch, slots))
+        if torch.compiler.is_compiling() or self._operator is None:
+            check_like("state", state, self.initial_state(batch, slots))
+            return
+        # What a state has to be like does not change: a machine that is run step by step is not to make one every time.
+        known = self._forms.get((batch, slots))
+        if known is None:
+            known = _form(self.initial_state(batch, slots))
+            if len(self._forms) < FORMS:
+                self._forms[batch, slots] = known
+        dtype = self.output.weight.dtype
+        if _form(state) != known or any(leaf.dtype != dtype for leaf in (*state.controller, *state.memory, state.read)):
+            check_like("state", state, self.initial_state(batch, slots))
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write the machine to a directory as `config.json` and `model.safetensors`: nothing in it can be executed."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from nsm.fused.algebra import accumulate, accumulate_few, add_into, few, fill, multiply
 from nsm.fused.cache import kernel
+from nsm.fused.clock import CONTROLLER, GATES, lap
 from nsm.fused.functions import sigmoid, tanh
 from nsm.fused.lanes import fma, load, splat, store, total
 from nsm.fused.layout import FEED_FORWARD, GRU, LSTM, transpose
@@ -76,6 +77,7 @@ def forward(sizes, w, work, first, count, previous, batch):
         work.before, first * d + skip, d, w.gates_s, skip * j_, j_, work.gates, first * j_, j_,
         count, n_p - skip + sizes.reads, j_,
     )  # fmt: skip
+    lap(CONTROLLER)
     for b in range(count):
         row = first + b
         if sizes.controller == LSTM:
@@ -85,6 +87,7 @@ def forward(sizes, w, work, first, count, previous, batch):
         else:
             for i in range(0, n_p, 16):
                 store(work.after, row * d + i, tanh(load(work.gates, row * j_ + i)))
+    lap(GATES)
 
 
 @kernel

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nsm.fused import clock
 from nsm.fused.algebra import copy, dots, fill, multiply
 from nsm.fused.cache import kernel
+from nsm.fused.clock import lap
 from nsm.fused.functions import exp, log, sigmoid, softplus
 from nsm.fused.lanes import fma, load, splat, spread, store, total
 from nsm.fused.layout import XI, Array, Words, mask, padded
@@ -120,6 +122,7 @@ def address(m, xi, x, tape, norm, before, now, at):
     for s in range(m.shifts):
         m.acts[acts + SHIFTS + s] = m.scratch[values + s] / whole
 
+    lap(clock.ACTIVATE)
     # Content: softmax of β D.
     line = at * n_p
     fill(m.similarity, line, n_p, np.float32(0.0))
@@ -128,6 +131,7 @@ def address(m, xi, x, tape, norm, before, now, at):
         d = load(m.similarity, line + i) * splat(k_inverse) * load(m.inverse, norm * n_p + i)
         store(m.similarity, line + i, d)
         store(m.scratch, i, d * splat(beta))
+    lap(clock.CONTENT)
     softmax(m.scratch, 0, m.mask, m.content, line, n_p)
 
     # Interpolation, into a buffer with a margin on both sides that closes the circle.
@@ -148,6 +152,7 @@ def address(m, xi, x, tape, norm, before, now, at):
         store(m.shifted, line + i, w)
         store(m.scratch, logs + i, splat(gamma) * log(w + splat(np.float32(TINY))))
     softmax(m.scratch, logs, m.mask, m.address, now * n_p, n_p)
+    lap(clock.ADDRESS)
 
 
 @kernel
@@ -166,6 +171,7 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
             for k in range(width):
                 after[target + k] = 0
             dots(m.address, now * n_p, m.memory, tape * width * n_p, n_p, after, target, width, n_p)
+            lap(clock.READ)
             continue
         erase, kept = x + width + 3 + m.shifts, (row * m.writes + mine) * padded(width)
         for k in range(0, width, 16):
@@ -173,6 +179,7 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
         norm = m.batch + row * m.writes + mine
         write(m, xi, erase + width, kept, now, tape, version(m, b, t, mine + 1))
         norms(m, version(m, b, t, mine + 1), norm)
+        lap(clock.WRITE)
 
 
 @kernel
@@ -268,6 +275,7 @@ def address_back(m, xi, x, tape, norm, before, now, at, b, h, heads, dw, d_xi, d
     d_xi[dx + width + 1] = total(d_gate) * g * (np.float32(1.0) - g)
     d_xi[dx + width + 2 + m.shifts] = d_gamma * m.acts[acts + GAMMA_SLOPE]
 
+    lap(clock.ADDRESS_BACK)
     inner, d_beta, along = splat(total(inner_c)), zero, zero
     for i in range(0, n_p, 16):
         dz = load(m.content, line + i) * (load(m.scratch, i) - inner)
@@ -289,6 +297,7 @@ def address_back(m, xi, x, tape, norm, before, now, at, b, h, heads, dw, d_xi, d
             grown = fma(key, u, load(m.d_memory, target + i))
             store(m.d_memory, target + i, grown - value * load(m.scratch, wide + i))
         d_xi[dx + k] = total(sums) - xi[x + k] * lost
+    lap(clock.CONTENT_BACK)
 
 
 @kernel
@@ -317,6 +326,7 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
                 for i in range(0, n_p, 16):
                     place = mine + k * n_p + i
                     store(m.d_memory, place, fma(dr, load(m.address, now * n_p + i), load(m.d_memory, place)))
+            lap(clock.READ_BACK)
         else:
             # M' = M + w (v − M e):  dw = Σ_m dM' (v − M e),  dv = Σ_i dM' w,  de = −Σ_i dM' M w,  dM = dM' (1 − w e)
             erase = width + 3 + m.shifts
@@ -334,6 +344,7 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
                     store(m.d_memory, place, d - dw_ * splat(e))
                 d_xi[dx + erase + k] = -total(d_erase) * e * (np.float32(1.0) - e)
                 d_xi[dx + erase + width + k] = total(d_add)
+            lap(clock.WRITE_BACK)
         address_back(m, xi, x, tape, norm, before, now, at, b, h, heads, dw, d_xi, dx)
 
 

@@ -197,7 +197,7 @@ def _like(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
 
 
-class _Sequence(torch.autograd.Function):
+class _Transformable(torch.autograd.Function):
     """A forward operator with its gradient. Lists of tensors are laid out flat, as autograd wants them.
 
     Not `torch.library.register_autograd`: of operators that take lists, the functions that it makes know no transforms
@@ -209,7 +209,7 @@ class _Sequence(torch.autograd.Function):
     @staticmethod
     def forward(name: str, states: int, rest: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
         x, cell_noise, program_noise, lengths, *others = tensors
-        operator = getattr(torch.ops.nsm, name)
+        operator = _forward if _plain(tensors) else getattr(torch.ops.nsm, name)
         state, parameters = others[:states], others[states:]
         out, final, trace, kept = operator(x, state, parameters, cell_noise, program_noise, lengths, *rest, True)
         return out, kept, *final, *trace
@@ -240,6 +240,33 @@ class _Sequence(torch.autograd.Function):
         return None, None, None, d_x if asked else None, None, None, None, *rest
 
 
+class _Sequence(torch.autograd.Function):
+    """The same where no transforms are about: `setup_context` costs as much as a step of a small machine."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        output = _Transformable.forward(*inputs)
+        _Transformable.setup_context(ctx, inputs, output)
+        return output
+
+    backward = _Transformable.backward
+
+
+PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _plain(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether nobody would see it if an operator's kernel were called without torch's dispatcher, which takes some ten
+    microseconds: no transform, mode, tracer or profiler, and no tensors of other classes."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._get_tracing_state()
+        or torch._C._autograd._profiler_enabled()
+    ) and all(tensor is None or type(tensor) in PLAIN for tensor in tensors)
+
+
 def _forward_with_gradient(name: str) -> Any:
     """The forward operator as autograd sees it. `keep` says that its gradient is taken care of already."""
 
@@ -256,7 +283,8 @@ def _forward_with_gradient(name: str) -> Any:
 def _with_gradient(name: str, call: Call) -> Found:
     states = len(call.state)
     tensors = call.x, call.cell_noise, call.program_noise, call.lengths, *call.state, *call.parameters
-    out, kept, *others = _Sequence.apply(name, states, (call.description, call.trace), *tensors)
+    apply = _Sequence.apply if _plain(tensors) else _Transformable.apply
+    out, kept, *others = apply(name, states, (call.description, call.trace), *tensors)
     return out, others[:states], others[states:], kept
 
 
@@ -270,8 +298,9 @@ class _Gradient(torch.autograd.Function):
         d_out, kept, x, cell_noise, program_noise, lengths, *others = tensors
         ends, states = counts
         d_final, state, parameters = others[:ends], others[ends : ends + states], others[ends + states :]
+        operator = _backward if _plain(tensors) else getattr(torch.ops.nsm, name)
         inputs = x, state, parameters, cell_noise, program_noise, lengths
-        return tuple(getattr(torch.ops.nsm, name)(d_out, d_final, kept, *inputs, *rest))
+        return tuple(operator(d_out, d_final, kept, *inputs, *rest))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -347,6 +376,14 @@ def run(name: str, *arguments: Any) -> Found:
 
     They know the gradient of a function, not of an operator: there the function is called before its operator is.
     """
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        return _with_gradient(name, Call(*arguments))
-    return cast(Found, getattr(torch.ops.nsm, name).default(*arguments))
+    if torch.compiler.is_compiling():
+        return cast(Found, getattr(torch.ops.nsm, name).default(*arguments))
+    call = Call(*arguments)
+    if torch._C._are_functorch_transforms_active():
+        return _with_gradient(name, call)
+    inputs = call.x, *call.state, *call.parameters
+    if not _plain(inputs):
+        return cast(Found, getattr(torch.ops.nsm, name).default(*arguments))
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+        return _with_gradient(name, call)
+    return _forward(*arguments)

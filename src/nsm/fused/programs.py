@@ -11,6 +11,7 @@ import numpy as np
 
 from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply
 from nsm.fused.cache import kernel
+from nsm.fused.clock import MIXING, PROGRAMS, lap
 from nsm.fused.controller import normalise, normalise_back
 from nsm.fused.functions import exp, sigmoid, softplus
 from nsm.fused.lanes import fma, load, splat, spread, store, total
@@ -86,6 +87,7 @@ def forward(sizes, scales, table, w, work, first, count):
     for row in range(first, first + count):
         copy(w.raw_bias, 0, work.raw, row * q_, q_)
     multiply(work.after, first * d, d, w.raw, 0, q_, work.raw, first * q_, q_, count, sizes.size, q_)
+    lap(PROGRAMS)
     for row in range(first, first + count):
         for h in range(sizes.heads):
             attend(sizes, scales, w, work, h, row, row * q_ + table[h, QUERY])
@@ -104,6 +106,7 @@ def forward(sizes, scales, table, w, work, first, count):
                 for i in range(0, width, 16):
                     weight, bias = load(w.interface_norm, xi + i), load(w.interface_norm, sizes.interface + xi + i)
                     store(work.interface, target + i, fma(load(work.interface_hats, target + i), weight, bias))
+    lap(MIXING)
 
 
 @kernel

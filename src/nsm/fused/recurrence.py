@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from nsm.fused import controller, dnc, lrua, ntm, programs
+from nsm.fused import clock, controller, dnc, lrua, ntm, programs
 from nsm.fused.algebra import accumulate, accumulate_few, add_into, copy, few, fill, multiply, multiply_few
 from nsm.fused.cache import entry, kernel
+from nsm.fused.clock import lap
 from nsm.fused.lanes import claim, floats_at, flush_denormals, restore_denormals, rows_at, sums_at, unfold, words_at
 from nsm.fused.layout import (
     Array,
@@ -169,6 +170,7 @@ def forward(sizes, scales, table, w, work, memory, first, count):
     else:
         multiply(work.inputs, 0, i_p, w.gates_x, 0, j_, work.gates, 0, j_, rows, sizes.inputs, j_)
     memory_start(memory)
+    lap(clock.OUTSIDE)
     for t in range(steps):
         previous = first[t - 1] if t > 0 else -1
         turn(memory, t, count[t])
@@ -183,7 +185,9 @@ def forward(sizes, scales, table, w, work, memory, first, count):
             memory_forward(memory, sizes, table, t, b, row, last, work.interface, work.after, reads)
         if t + 1 < steps:
             copy(work.after, first[t] * d, work.before, first[t + 1] * d, count[t + 1] * d)
+        lap(clock.READ)
     multiply(work.after, 0, d, w.out, 0, o_p, work.outputs, 0, o_p, rows, n_p + sizes.reads, o_p)
+    lap(clock.OUTSIDE)
 
 
 @kernel
@@ -204,6 +208,7 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
     else:
         multiply(work.d_outputs, 0, o_p, w.out_back, 0, d, work.d_after, 0, d, rows, sizes.outputs, d)
         accumulate(work.d_outputs, 0, o_p, work.after, 0, d, g.out_back, 0, d, rows, sizes.outputs, d)
+    lap(clock.GRADIENTS)
     for t in range(steps - 1, -1, -1):
         previous = first[t - 1] if t > 0 else -1
         if steps > memory.keep and ((t + 1) % memory.keep == 0 or t == steps - 1):
@@ -213,6 +218,7 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
                 for b in range(count[s]):
                     last = first[s - 1] + b if s > 0 else -1
                     memory_rewrite(memory, sizes, table, s, b, first[s] + b, last, work.interface)
+        lap(clock.REWRITE)
         add_into(work.d_after, first[t] * d, work.d_state, 0, count[t] * d)
         fill(work.d_interface, 0, count[t] * sizes.interface, np.float32(0.0))
         for b in range(count[t]):
@@ -222,7 +228,9 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
                 work.d_state, b * d + n_p, work.d_interface,
             )  # fmt: skip
         programs.backward(sizes, scales, table, w, g, work, first[t], count[t])
+        lap(clock.PROGRAMS_BACK)
         controller.backward(sizes, w, g, work, first[t], count[t], previous, batch)
+        lap(clock.CONTROLLER_BACK)
     for b in range(batch):
         add_into(work.d_state, b * d, g.start, 0, n_p)
         add_into(work.d_cell, b * n_p, g.start, n_p, n_p)
@@ -364,6 +372,7 @@ def there(call, sizes, scales, table, w, plan, chunk, work, memory):
         for i in range(call.leaves):
             leaf = unfold(Leaf, chunk.leaves + 8 * LEAF * i)
             bring(memory, leaf, floats_at(where[states + i]), plan.samples[b], leaf.array, b)
+    lap(clock.STATES)
     forward(sizes, scales, table, w, work, memory, plan.first, plan.counts)
     if call.out:
         scatter_rows(plan, work.outputs, sizes.outputs_p, floats_at(call.out), call.batch, sizes.outputs)
@@ -377,6 +386,7 @@ def there(call, sizes, scales, table, w, plan, chunk, work, memory):
                 leaf = unfold(Leaf, chunk.leaves + 8 * LEAF * i)
                 version = final_version(memory, leaf, b, plan.lengths[b], last)
                 give(memory, leaf, leaf.array, version, floats_at(where[states + i]), sample)
+    lap(clock.STATES)
 
 
 @kernel
@@ -393,6 +403,7 @@ def lose(call, sizes, plan, work):
                     loss += binary_cross_entropy(work.outputs, row, targets, step * o, o, share, work.d_outputs)
                 else:
                     loss += softmax_cross_entropy(work.outputs, row, targets, step * o, o, share, work.d_outputs)
+    lap(clock.LOSS)
     return loss * share
 
 
@@ -418,7 +429,9 @@ def back(call, sizes, scales, table, w, plan, chunk, work, memory):
         for i in range(call.leaves):
             leaf = unfold(Leaf, chunk.leaves + 8 * LEAF * i)
             fill(leaf.gradient, 0, leaf.gradient.size, np.float32(0.0))
+    lap(clock.STATES_BACK)
     backward(sizes, scales, table, w, g, work, memory, plan.first, plan.counts)
+    lap(clock.GRADIENTS)
     bound_keys_back(sizes, w, g)
     if call.d_x:
         scatter_rows(plan, work.d_inputs, sizes.inputs_p, floats_at(call.d_x), call.batch, sizes.inputs)
@@ -430,6 +443,7 @@ def back(call, sizes, scales, table, w, plan, chunk, work, memory):
             for i in range(call.leaves):
                 leaf = unfold(Leaf, chunk.leaves + 8 * LEAF * i)
                 give(memory, leaf, leaf.gradient, b, floats_at(where[states + i]), sample)
+    lap(clock.STATES_BACK)
 
 
 @cache
@@ -442,6 +456,7 @@ def run(kind: type) -> Any:
         sizes, scales, w = unfold(Sizes, call.sizes), unfold(Scales, call.scales), unfold(Weights, call.weights)
         table = table_at(call.table)
         denormals = flush_denormals()
+        lap(0)
         lane = claim(address)
         while lane < call.lanes:
             for c in range(call.chunk_count):

@@ -133,7 +133,7 @@ class Tape(Memory):
                 more.uniform_(-self.bound, self.bound, generator=torch.Generator().manual_seed(LONGER))
             memory = torch.cat([memory, more.to(memory)])
         # A copy: what is written into a state must not reach the buffer.
-        return memory.repeat(batch, 1, 1)
+        return memory.expand(batch, -1, -1).clone(memory_format=torch.contiguous_format)
 
 
 def first_address(kind: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
