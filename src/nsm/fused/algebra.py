@@ -99,6 +99,158 @@ def _multiply_row(a, a0, w, w0, ldw, c, c0, inner, width):
         j += 16
 
 
+PANEL = 32
+"""Columns of a panel. A matrix in panels is read from its first byte to its last by `multiply_panels`: panel after
+panel, each row after row. In rows, the next number of a column is often on another page, where no processor looks
+ahead."""
+
+
+@kernel
+def multiply_panels(a, a0, lda, w, height, c, c0, ldc, rows, inner, width):
+    """C[i, :] += Σ_k A[i, k] W[k, :] as `multiply` does, for a W of `height` rows, at least `inner`, in panels.
+
+    An output is one sum over k in order, unless it is in one of the last panels of one of the last rows.
+    """
+    j, eights, fours = 0, (rows // 8 * 8 if MANY_REGISTERS else 0), rows // 4 * 4
+    while j + PANEL <= width:
+        p = j * height
+        for i in range(0, eights, 8):
+            _panel_by_eight(a, a0 + i * lda, lda, w, p, c, c0 + i * ldc + j, ldc, inner)
+        for i in range(eights, fours, 4):
+            _panel_by_four(a, a0 + i * lda, lda, w, p, PANEL, c, c0 + i * ldc + j, ldc, inner)
+            if not MANY_REGISTERS:
+                _half_by_four(a, a0 + i * lda, lda, w, p + 16, PANEL, c, c0 + i * ldc + j + 16, ldc, inner)
+        j += PANEL
+    if j < width:  # half a panel
+        for i in range(0, fours, 4):
+            _half_by_four(a, a0 + i * lda, lda, w, j * height, 16, c, c0 + i * ldc + j, ldc, inner)
+    for i in range(fours, rows):
+        _row_by_panels(a, a0 + i * lda, w, height, c, c0 + i * ldc, inner, width)
+
+
+@kernel
+def _panel_by_eight(a, r0, lda, w, p, c, o0, ldc, inner):
+    r1, r2, r3 = r0 + lda, r0 + 2 * lda, r0 + 3 * lda
+    r4, r5, r6, r7 = r0 + 4 * lda, r0 + 5 * lda, r0 + 6 * lda, r0 + 7 * lda
+    o1, o2, o3 = o0 + ldc, o0 + 2 * ldc, o0 + 3 * ldc
+    o4, o5, o6, o7 = o0 + 4 * ldc, o0 + 5 * ldc, o0 + 6 * ldc, o0 + 7 * ldc
+    x0, y0, x1, y1 = load(c, o0), load(c, o0 + 16), load(c, o1), load(c, o1 + 16)
+    x2, y2, x3, y3 = load(c, o2), load(c, o2 + 16), load(c, o3), load(c, o3 + 16)
+    x4, y4, x5, y5 = load(c, o4), load(c, o4 + 16), load(c, o5), load(c, o5 + 16)
+    x6, y6, x7, y7 = load(c, o6), load(c, o6 + 16), load(c, o7), load(c, o7 + 16)
+    for k in range(inner):
+        left, right = load(w, p), load(w, p + 16)
+        v = spread(a, r0 + k)
+        x0, y0 = fma(v, left, x0), fma(v, right, y0)
+        v = spread(a, r1 + k)
+        x1, y1 = fma(v, left, x1), fma(v, right, y1)
+        v = spread(a, r2 + k)
+        x2, y2 = fma(v, left, x2), fma(v, right, y2)
+        v = spread(a, r3 + k)
+        x3, y3 = fma(v, left, x3), fma(v, right, y3)
+        v = spread(a, r4 + k)
+        x4, y4 = fma(v, left, x4), fma(v, right, y4)
+        v = spread(a, r5 + k)
+        x5, y5 = fma(v, left, x5), fma(v, right, y5)
+        v = spread(a, r6 + k)
+        x6, y6 = fma(v, left, x6), fma(v, right, y6)
+        v = spread(a, r7 + k)
+        x7, y7 = fma(v, left, x7), fma(v, right, y7)
+        p += PANEL
+    store(c, o0, x0), store(c, o0 + 16, y0), store(c, o1, x1), store(c, o1 + 16, y1)
+    store(c, o2, x2), store(c, o2 + 16, y2), store(c, o3, x3), store(c, o3 + 16, y3)
+    store(c, o4, x4), store(c, o4 + 16, y4), store(c, o5, x5), store(c, o5 + 16, y5)
+    store(c, o6, x6), store(c, o6 + 16, y6), store(c, o7, x7), store(c, o7 + 16, y7)
+
+
+@kernel
+def _panel_by_four(a, r0, lda, w, p, ldw, c, o0, ldc, inner):
+    if not MANY_REGISTERS:
+        _half_by_four(a, r0, lda, w, p, ldw, c, o0, ldc, inner)
+        return
+    r1, r2, r3 = r0 + lda, r0 + 2 * lda, r0 + 3 * lda
+    o1, o2, o3 = o0 + ldc, o0 + 2 * ldc, o0 + 3 * ldc
+    x0, y0, x1, y1 = load(c, o0), load(c, o0 + 16), load(c, o1), load(c, o1 + 16)
+    x2, y2, x3, y3 = load(c, o2), load(c, o2 + 16), load(c, o3), load(c, o3 + 16)
+    for k in range(inner):
+        left, right = load(w, p), load(w, p + 16)
+        v = spread(a, r0 + k)
+        x0, y0 = fma(v, left, x0), fma(v, right, y0)
+        v = spread(a, r1 + k)
+        x1, y1 = fma(v, left, x1), fma(v, right, y1)
+        v = spread(a, r2 + k)
+        x2, y2 = fma(v, left, x2), fma(v, right, y2)
+        v = spread(a, r3 + k)
+        x3, y3 = fma(v, left, x3), fma(v, right, y3)
+        p += ldw
+    store(c, o0, x0), store(c, o0 + 16, y0), store(c, o1, x1), store(c, o1 + 16, y1)
+    store(c, o2, x2), store(c, o2 + 16, y2), store(c, o3, x3), store(c, o3 + 16, y3)
+
+
+@kernel
+def _half_by_four(a, r0, lda, w, p, ldw, c, o0, ldc, inner):
+    r1, r2, r3 = r0 + lda, r0 + 2 * lda, r0 + 3 * lda
+    o1, o2, o3 = o0 + ldc, o0 + 2 * ldc, o0 + 3 * ldc
+    x0, x1, x2, x3 = load(c, o0), load(c, o1), load(c, o2), load(c, o3)
+    for k in range(inner):
+        v = load(w, p)
+        x0, x1 = fma(spread(a, r0 + k), v, x0), fma(spread(a, r1 + k), v, x1)
+        x2, x3 = fma(spread(a, r2 + k), v, x2), fma(spread(a, r3 + k), v, x3)
+        p += ldw
+    store(c, o0, x0), store(c, o1, x1), store(c, o2, x2), store(c, o3, x3)
+
+
+@kernel
+def _row_by_panels(a, a0, w, height, c, c0, inner, width):
+    """One row: as many sums side by side as registers hold, of several panels, or of several k in the last ones."""
+    j, zero = 0, splat(np.float32(0.0))
+    while MANY_REGISTERS and j + 4 * PANEL <= width:
+        p0, o = j * height, c0 + j
+        p1, p2, p3 = p0 + PANEL * height, p0 + 2 * PANEL * height, p0 + 3 * PANEL * height
+        x0, x1, x2, x3 = load(c, o), load(c, o + 16), load(c, o + 32), load(c, o + 48)
+        x4, x5, x6, x7 = load(c, o + 64), load(c, o + 80), load(c, o + 96), load(c, o + 112)
+        for k in range(inner):
+            v, q = spread(a, a0 + k), k * PANEL
+            x0, x1 = fma(v, load(w, p0 + q), x0), fma(v, load(w, p0 + q + 16), x1)
+            x2, x3 = fma(v, load(w, p1 + q), x2), fma(v, load(w, p1 + q + 16), x3)
+            x4, x5 = fma(v, load(w, p2 + q), x4), fma(v, load(w, p2 + q + 16), x5)
+            x6, x7 = fma(v, load(w, p3 + q), x6), fma(v, load(w, p3 + q + 16), x7)
+        store(c, o, x0), store(c, o + 16, x1), store(c, o + 32, x2), store(c, o + 48, x3)
+        store(c, o + 64, x4), store(c, o + 80, x5), store(c, o + 96, x6), store(c, o + 112, x7)
+        j += 4 * PANEL
+    while j + PANEL <= width:
+        p, o, k = j * height, c0 + j, 0
+        x0, x1, x2, x3 = load(c, o), load(c, o + 16), zero, zero
+        if MANY_REGISTERS:
+            x4, x5, x6, x7 = zero, zero, zero, zero
+            while k + 4 <= inner:
+                v = spread(a, a0 + k)
+                x0, x1 = fma(v, load(w, p), x0), fma(v, load(w, p + 16), x1)
+                v = spread(a, a0 + k + 1)
+                x2, x3 = fma(v, load(w, p + 32), x2), fma(v, load(w, p + 48), x3)
+                v = spread(a, a0 + k + 2)
+                x4, x5 = fma(v, load(w, p + 64), x4), fma(v, load(w, p + 80), x5)
+                v = spread(a, a0 + k + 3)
+                x6, x7 = fma(v, load(w, p + 96), x6), fma(v, load(w, p + 112), x7)
+                p += 4 * PANEL
+                k += 4
+            x0, x1, x2, x3 = x0 + x4, x1 + x5, x2 + x6, x3 + x7
+        while k + 2 <= inner:
+            v = spread(a, a0 + k)
+            x0, x1 = fma(v, load(w, p), x0), fma(v, load(w, p + 16), x1)
+            v = spread(a, a0 + k + 1)
+            x2, x3 = fma(v, load(w, p + 32), x2), fma(v, load(w, p + 48), x3)
+            p += 2 * PANEL
+            k += 2
+        if k < inner:
+            v = spread(a, a0 + k)
+            x0, x1 = fma(v, load(w, p), x0), fma(v, load(w, p + 16), x1)
+        store(c, o, x0 + x2), store(c, o + 16, x1 + x3)
+        j += PANEL
+    if j < width:
+        _multiply_row(a, a0, w, j * height, 16, c, c0 + j, inner, 16)
+
+
 @kernel
 def accumulate(a, a0, lda, d, d0, ldd, c, c0, ldc, rows, height, width):
     """C[k, :] += Σ_i A[i, k] D[i, :]: a weight's gradient from all rows at once; k < `height`, `width` columns.

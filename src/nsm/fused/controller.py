@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsm.fused.algebra import accumulate, accumulate_few, add_into, few, fill, multiply
+from nsm.fused.algebra import accumulate, accumulate_few, add_into, few, fill, multiply_panels
 from nsm.fused.cache import kernel
 from nsm.fused.clock import CONTROLLER, GATES, lap
 from nsm.fused.functions import sigmoid, tanh
@@ -71,11 +71,9 @@ def forward(sizes, w, work, first, count, previous, batch):
     """
     n_p, j_ = sizes.size_p, sizes.gates
     d = n_p + sizes.reads_p
-    # A feed-forward controller has no h_{t−1}: of the state row, only what was read counts.
-    skip = n_p if sizes.controller == FEED_FORWARD else 0
-    multiply(
-        work.before, first * d + skip, d, w.gates_s, skip * j_, j_, work.gates, first * j_, j_,
-        count, n_p - skip + sizes.reads, j_,
+    # A feed-forward controller has no h_{t−1}, and zeros for its weights.
+    multiply_panels(
+        work.before, first * d, d, w.gates_s, d, work.gates, first * j_, j_, count, n_p + sizes.reads, j_
     )  # fmt: skip
     lap(CONTROLLER)
     for b in range(count):
@@ -167,8 +165,7 @@ def backward(sizes, w, g, work, first, count, previous, batch):
         # A GRU hands part of dh on as it is; all else reached [h_{t−1} | r_{t−1}] through one product.
         kept = n_p if sizes.controller == GRU else 0
         fill(work.d_state, b * d + kept, d - kept, zero)
-    skip = n_p if sizes.controller == FEED_FORWARD else 0
-    multiply(work.d_gates, first * j_, j_, w.gates_s_back, skip, d, work.d_state, skip, d, count, j_, d - skip)
+    multiply_panels(work.d_gates, first * j_, j_, w.gates_s_back, j_, work.d_state, 0, d, count, j_, d)
 
 
 @kernel

@@ -21,7 +21,7 @@ from numba.extending import register_jitable
 
 from nsm.controllers import NETWORKS
 from nsm.description import Description
-from nsm.fused.algebra import fill
+from nsm.fused.algebra import PANEL, fill
 from nsm.fused.cache import entry, kernel
 from nsm.fused.lanes import claim, floats_at, load, rows_at, store, transpose_block, unfold
 from nsm.programs import ATTENTION as STRATEGIES
@@ -140,24 +140,25 @@ def sizes_of(description: Description, inputs: int, outputs: int) -> tuple[Sizes
 
 
 class Weights(NamedTuple):
-    """The weights as the kernels read them, and in the same layout their gradients as the kernels leave them."""
+    """The weights as the kernels read them, and in the same layout, but all in rows, their gradients as the kernels
+    leave them."""
 
     gates_x: Array
     """(I, J)"""
     gates_s: Array
-    """(D, J)"""
+    """(D, J), in panels"""
     gates_bias: Array
     """(J)"""
     gates_x_back: Array
     """(J, I padded)"""
     gates_s_back: Array
-    """(J, D)"""
+    """(J, D), in panels"""
     raw: Array
-    """(n, Q)"""
+    """(n, Q), in panels"""
     raw_bias: Array
     """(Q)"""
     raw_back: Array
-    """(Q, n padded)"""
+    """(Q, n padded), in panels"""
     keys: Array
     """(heads, P, K)"""
     key_inverses: Array
@@ -208,7 +209,8 @@ def weights(take: Callable[[int], Any], sizes: Sizes) -> Weights:
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 # Columns of the table of places: a part of a parameter, ROWS × COLUMNS numbers from SOURCE on, and where it lies.
-PARAMETER, SOURCE, STRIDE, ROWS, COLUMNS, TARGET, TARGET_STRIDE, TURNED, ROLE = range(9)
+PARAMETER, SOURCE, STRIDE, ROWS, COLUMNS, TARGET, TARGET_STRIDE, TURNED, ROLE, BASE, HEIGHT = range(11)
+# BASE and HEIGHT: of a matrix in panels, where it begins and how many rows it has; 0 of one in rows.
 # COPY: for the kernels to read. ADDED: to what lies there. A GRADIENT is also unpacked from there.
 COPY, ADDED, GRADIENT = range(3)
 
@@ -233,7 +235,7 @@ class Parameters:
         """those that have gradients"""
         # A learned initial state is no operand: an operator has the gradient of the state that it is handed.
         n, n_p = sizes.size, sizes.size_p
-        starts = [(len(self.shapes) + i, 0, 0, 1, n, self.at.start + i * n_p, 0, 0, GRADIENT) for i in range(2)]
+        starts = [(len(self.shapes) + i, 0, 0, 1, n, self.at.start + i * n_p, 0, 0, GRADIENT, 0, 0) for i in range(2)]
         self.with_start = np.concatenate([learned, np.array(starts, np.int64)])
         """those, and h_0 and the cell, which come after all operands"""
 
@@ -251,7 +253,17 @@ class Parameters:
         turned: bool = False,
         role: int = COPY,
     ) -> None:
-        self._places.append((len(self.shapes) - 1, source, stride, rows, columns, target, ld, int(turned), role))
+        s, at = self.sizes, self.at
+        panels = (
+            (at.gates_s, s.row, s.gates),
+            (at.gates_s_back, s.gates, s.row),
+            (at.raw, s.size, s.raw),
+            (at.raw_back, s.raw, s.size_p),
+        )
+        inside = [(base, height) for base, height, width in panels if base <= target < base + height * width]
+        panel = inside[0] if inside else (0, 0)
+        part = len(self.shapes) - 1, source, stride, rows, columns
+        self._places.append((*part, target, ld, int(turned), role, *panel))
 
     def _vector(self, target: int, source: int = 0, size: int | None = None, role: int = GRADIENT) -> None:
         self._place(source, 0, 1, self.shapes[-1][0] if size is None else size, target, 0, role=role)
@@ -410,8 +422,27 @@ class Packing(NamedTuple):
     """the addresses of these records"""
 
 
-PLACE = 9
+PLACE = 11
 places_at = rows_at(PLACE)
+
+
+@kernel
+def _to_panels(a, place, c):
+    """A part of a parameter, or its transpose, to its place in a matrix that lies in panels (`multiply_panels`)."""
+    base, height, width = place[BASE], place[HEIGHT], place[TARGET_STRIDE]
+    row, column = (place[TARGET] - base) // width, (place[TARGET] - base) % width
+    columns, done = place[ROWS] if place[TURNED] else place[COLUMNS], 0
+    while done < columns:
+        begin = (column + done) // PANEL * PANEL
+        wide = min(PANEL, width - begin)
+        some = min(begin + wide - column - done, columns - done)
+        target = base + begin * height + row * wide + column + done - begin
+        if place[TURNED]:
+            source = place[SOURCE] + done * place[STRIDE]
+            transpose(a, source, place[STRIDE], some, place[COLUMNS], c, target, wide)
+        else:
+            copy_block(a, place[SOURCE] + done, place[STRIDE], place[ROWS], some, c, target, wide)
+        done += some
 
 
 @entry
@@ -429,7 +460,9 @@ def pack(address):
             place[ROWS],
             place[COLUMNS],
         )
-        if place[ROLE] != ADDED and place[TURNED]:
+        if place[HEIGHT]:
+            _to_panels(a, place, block)
+        elif place[ROLE] != ADDED and place[TURNED]:
             transpose(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
         elif place[ROLE] != ADDED:
             copy_block(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply
+from nsm.fused.algebra import accumulate, add_into, copy, fill, multiply_panels
 from nsm.fused.cache import kernel
 from nsm.fused.clock import MIXING, PROGRAMS, lap
 from nsm.fused.controller import normalise, normalise_back
@@ -86,7 +86,7 @@ def forward(sizes, scales, table, w, work, first, count):
     q_, d = sizes.raw, sizes.size_p + sizes.reads_p
     for row in range(first, first + count):
         copy(w.raw_bias, 0, work.raw, row * q_, q_)
-    multiply(work.after, first * d, d, w.raw, 0, q_, work.raw, first * q_, q_, count, sizes.size, q_)
+    multiply_panels(work.after, first * d, d, w.raw, sizes.size, work.raw, first * q_, q_, count, sizes.size, q_)
     lap(PROGRAMS)
     for row in range(first, first + count):
         for h in range(sizes.heads):
@@ -183,7 +183,7 @@ def backward(sizes, scales, table, w, g, work, first, count):
                 for k in range(sizes.keys + 1, (sizes.keys + 16) // 16 * 16):
                     work.d_raw[query + k] = 0
                 attend_back(sizes, scales, w, g, work, h, row, query)
-    multiply(work.d_raw, first * q_, q_, w.raw_back, 0, sizes.size_p, work.d_state, 0, d, count, q_, sizes.size_p)
+    multiply_panels(work.d_raw, first * q_, q_, w.raw_back, q_, work.d_state, 0, d, count, q_, sizes.size_p)
 
 
 @kernel
