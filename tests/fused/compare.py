@@ -61,6 +61,14 @@ class Case:
         """Everything by name, from the reference."""
         return self._found(copy.deepcopy(self.machine).to(dtype), "reference", dtype)
 
+    def rounded(self, seed: int) -> dict[str, np.ndarray]:
+        """Everything by name, from the reference with weights that are off by up to half a last bit of float32."""
+        generator, machine = torch.Generator().manual_seed(seed), copy.deepcopy(self.machine).double()
+        with torch.no_grad():
+            for weight in machine.parameters():
+                weight *= 1 + (2 * torch.rand(weight.shape, generator=generator, dtype=torch.float64) - 1) / 2**24
+        return self._found(machine, "reference", torch.float64)
+
     def fused(self, threads: int = 1) -> dict[str, np.ndarray]:
         """Everything by name, from the operators."""
         before = torch.get_num_threads()
@@ -105,11 +113,13 @@ def errors(found: dict[str, np.ndarray], exact: dict[str, np.ndarray]) -> dict[s
 
 
 def assert_equal(case: Case, **how: Any) -> None:
-    """The kernels are as exact as float32 allows."""
+    """The kernels are as exact as float32 allows: what is far off is so for the reference in float32, too, or already
+    where no more than the weights are rounded. Rounding is a matter of luck, so of several tries the worst counts."""
     exact = case.reference(torch.float64)
     ours = errors(case.fused(**how), exact)
     far = {name: error for name, error in ours.items() if not error < TOLERANCE}
     if far:
-        theirs = errors(case.reference(torch.float32), exact)
+        tries = [case.reference(torch.float32), *map(case.rounded, range(4))]
+        theirs = {name: max(errors(found, exact)[name] for found in tries) for name in far}
         far = {name: (error, theirs[name]) for name, error in far.items() if not error < TIMES * theirs[name]}
     assert not far, f"error of the kernels and of the reference in float32: {far}"

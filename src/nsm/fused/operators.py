@@ -96,7 +96,7 @@ def _check(name: str, tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...
     if len(tensors) != len(shapes):
         raise UserError(f"{name} must be {len(shapes)} tensors for this description, were {len(tensors)}")
     for i, (tensor, shape) in enumerate(zip(tensors, shapes, strict=True)):
-        if tuple(tensor.shape) != tuple(shape) or tensor.dtype != torch.float32:
+        if tensor.shape != shape or tensor.dtype != torch.float32:
             found = f"{tuple(tensor.shape)} of {tensor.dtype}"
             raise UserError(f"{name}[{i}] must have shape {tuple(shape)} of torch.float32 here, was {found}")
 

@@ -19,7 +19,7 @@ from nsm.fused.lrua import LRUATape
 from nsm.fused.ntm import NTMTape
 from nsm.fused.recurrence import BACK, LOSS, THERE, Call, Plan
 from nsm.fused.tape import ALL, SOME, STILL, traced_tapes
-from nsm.fused.workspace import Form, Laid, Room, pool
+from nsm.fused.workspace import KEPT, Form, Laid, Room, pool
 from nsm.memories import DNC, LRUA, NTM, MemoryConfig
 
 LIMIT = 512 << 20
@@ -129,6 +129,7 @@ class Kernels:
         for _, _, xi, length, _ in self.table:
             self.head_masks[xi : xi + length] = 1
         self._rooms: dict[Extent, tuple[Room, Form]] = {}
+        self._templates: dict[Outline, Template] = {}
 
     @property
     def states(self) -> int:
@@ -219,29 +220,46 @@ class Kernels:
     def _kept(self, plan: Plan, slots: int, keeps: int) -> int:
         return self.room(Extent(plan.rows, len(plan.samples), len(plan.counts), slots, keeps=keeps))[0].kept
 
-    def span(self, lengths: tuple[int, ...], slots: int, keeps: int) -> int:
-        """How many steps a stretch has that keeps no more than LIMIT bytes, or about that."""
+    def spans(self, lengths: tuple[int, ...], slots: int, keeps: int) -> tuple[tuple[int, int], ...]:
+        """The stretches of a pass, each of which keeps no more than LIMIT bytes, or about that."""
         needed, steps = 4 * self.kept(lengths, slots, keeps), max(lengths)
-        return steps if needed <= LIMIT else max(1, steps * LIMIT // needed)
+        if needed <= LIMIT:
+            return ALL_STEPS
+        return _spans(steps, max(1, steps * LIMIT // needed))
+
+    def glances(self, lengths: tuple[int, ...], slots: int) -> tuple[tuple[int, int], ...]:
+        """The stretches of a pass without a way back."""
+        size, steps = min(len(lengths), self.chunk), max(lengths)
+        room = self.room(Extent(size * steps, size, steps, slots, keeps=STILL))[0]
+        return _spans(steps, max(1, steps * FORGOTTEN // (4 * (room.kept + room.used))))
 
     def kept_size(self, lengths: tuple[int, ...], slots: int, trace: int = 0) -> int:
         """How many numbers the way back needs: what each chunk keeps, or a state per stretch."""
-        keeps, steps = kept_tapes(trace), max(lengths)
-        span = self.span(lengths, slots, keeps)
-        if span >= steps:
+        keeps = kept_tapes(trace)
+        spans = self.spans(lengths, slots, keeps)
+        if len(spans) == 1:
             return self.kept(lengths, slots, keeps)
-        return -(-steps // span) * sum(map(math.prod, self.state_shapes(len(lengths), slots)))
+        return len(spans) * sum(map(math.prod, self.state_shapes(len(lengths), slots)))
 
     def fits(self, lengths: tuple[int, ...], slots: int) -> bool:
         """Whether a chunk of these can be kept whole."""
         longest = plans(lengths, self.chunk)[0].plan
         return 4 * self._kept(longest, slots, SOME) <= LIMIT
 
-    def glance(self, batch: int, steps: int, slots: int) -> int:
-        """How many steps a stretch has of a pass without a way back."""
-        size = min(batch, self.chunk)
-        room = self.room(Extent(size * steps, size, steps, slots, keeps=STILL))[0]
-        return max(1, min(steps, steps * FORGOTTEN // (4 * (room.kept + room.used))))
+    def template(self, outline: Outline) -> Template:
+        """The calls of an outline."""
+        found = self._templates.get(outline)
+        if found is None:
+            if len(self._templates) >= 64:
+                self._templates.clear()
+            found = self._templates[outline] = Template(self, outline)
+        return found
+
+
+def _spans(steps: int, length: int) -> tuple[tuple[int, int], ...]:
+    if length >= steps:
+        return ALL_STEPS
+    return tuple((start, start + length) for start in range(0, steps, length))
 
 
 def _packing(places: Words, where: Words, blocks: Words, fresh: int, sizes: int, weights: int) -> Words:
@@ -273,20 +291,6 @@ def _compile(kind: type[MemoryConfig]) -> None:
             entry.compile()
 
 
-class Job(NamedTuple):
-    """What a lane does in its turn: a chunk, or a stretch of one."""
-
-    lane: int
-    planned: Planned
-    extent: Extent
-    initial: int
-    """the table of the state it begins with"""
-    final: int
-    """and of the one it ends with; 0 if nobody asks"""
-    kept: Array | None = None
-    """what the way back finds again; else it is in the lane's room"""
-
-
 def address(array: Array) -> int:
     """Where an array is."""
     return int(array.ctypes.data)
@@ -297,6 +301,138 @@ def addresses(tensors: Iterable[Any]) -> Words:
     return np.array([tensor.data_ptr() for tensor in tensors], np.int64)
 
 
+# Where the words of a call count from: nothing, its buffer, and what else it is told of. Then come the rooms, and for
+# each job what it keeps and its gradients.
+(
+    NOTHING, BUFFER, INITIAL, FINAL, WEIGHTS, X, CELL_NOISE, PROGRAM_NOISE, OUT, D_OUT, D_X, D_FINAL, D_INITIAL,
+    TARGETS, MASK, SUMS, OTHERS,
+) = range(17)  # fmt: skip
+
+
+class Job(NamedTuple):
+    """What a lane does in its turn: a chunk, or a stretch of one."""
+
+    lane: int
+    planned: Planned
+    extent: Extent
+    again: bool
+    """whether it goes on from where the stretch before it ended"""
+
+
+class Outline(NamedTuple):
+    """What decides what a call looks like, but for the addresses in it."""
+
+    lengths: tuple[int, ...]
+    slots: int
+    spans: tuple[tuple[int, int], ...]
+    """the stretches"""
+    threads: int
+    noisy: tuple[bool, bool]
+    keeps: int
+    input_gradient: bool
+    apart: bool = False
+    """whether every job has a room of its own, not only every lane"""
+    held: bool = False
+    """whether what a job keeps is somewhere else than in its room"""
+    slopes: bool = False
+    """whether there are gradients"""
+    wave: int = 0
+    """which WAVE jobs, of those that leave gradients; all of those that don't"""
+
+
+class Template:
+    """A call, as records in one buffer: those of the weights and of gradients, each job's, the chunks', its own. All
+    words but for addresses are there, and of each address what it counts from: to make a call is one addition."""
+
+    def __init__(self, k: Kernels, outline: Outline) -> None:
+        jobs = self._jobs(k, outline)
+        kept = [k.room(job.extent)[0].kept for job in jobs]
+        some = slice(outline.wave * WAVE, (outline.wave + 1) * WAVE) if outline.slopes else slice(None)
+        self.jobs, self.kept_at = jobs[some], np.cumsum([0, *kept])[:-1][some].tolist()
+        """and where in the block of all that is kept each job's begins"""
+        rooms = [k.room(job.extent) for job in self.jobs]
+        places = range(len(self.jobs)) if outline.apart else [job.lane for job in self.jobs]
+        self.needed = [0] * (1 + max(places))
+        """how many numbers each room has"""
+        self.lanes = 1 + max(job.lane for job in self.jobs)
+        words: list[Array] = []
+        blocks: list[Array] = []
+        at, rest, count = 0, OTHERS + len(self.needed), len(self.jobs)
+
+        def lay(form: Form, kept: int, used: int, inside: int = 0) -> int:
+            """Records over two bases, what is kept `inside` numbers after the beginning of its."""
+            nonlocal at
+            start = at
+            words.append(form.words + 4 * inside * (form.blocks == KEPT))
+            blocks.append(np.array((NOTHING, kept, used))[form.blocks])
+            at += len(form.words)
+            return 8 * start
+
+        weights = lay(k.weights, WEIGHTS, WEIGHTS)
+        slopes = [lay(k.weights, rest + count + i, NOTHING) for i in range(count)] if outline.slopes else [0] * count
+        rows: list[tuple[int, int]] = []
+        self.chunks = []
+        for i, (place, job, (room, form)) in enumerate(zip(places, self.jobs, rooms, strict=True)):
+            used = OTHERS + place
+            start = lay(form, rest + i, used) if outline.held else lay(form, used, used, room.used)
+            needed = room.used + (0 if outline.held else room.kept)
+            self.needed[place] = max(self.needed[place], needed)
+            rows += [(job.lane, NOTHING), (job.planned.address, NOTHING)]
+            rows += [(start + begin, BUFFER) for begin in form.starts[:3]]
+            rows += [(slopes[i], BUFFER if outline.slopes else NOTHING)]
+            rows += [(0, FINAL if job.again else INITIAL), (0, FINAL)]
+            self.chunks.append((place, job, room, form))
+        sizes, scales, table = k.constants
+        call = Call(
+            turn=0,
+            lanes=self.lanes,
+            chunks=8 * at,
+            chunk_count=count,
+            what=0,
+            batch=len(outline.lengths),
+            leaves=len(rooms[0][1].starts) - 2,
+            read=k.states + k.leaves,
+            clear=k.clear,
+            sizes=sizes,
+            scales=scales,
+            table=table,
+            weights=weights,
+            x=0,
+            cell_noise=0,
+            program_noise=0,
+        )
+        based = {
+            "chunks": BUFFER, "weights": BUFFER, "x": X, "cell_noise": CELL_NOISE, "program_noise": PROGRAM_NOISE,
+            "out": OUT, "d_out": D_OUT, "d_x": D_X, "d_final": D_FINAL, "d_initial": D_INITIAL, "targets": TARGETS,
+            "mask": MASK, "sums": SUMS,
+        }  # fmt: skip
+        rows += [(word, based.get(name, NOTHING)) for name, word in call._asdict().items()]
+        self.head = at + recurrence.CHUNK * count
+        """where the record of the call begins"""
+        last = np.array(rows, np.int64)
+        self.words, self.blocks = np.concatenate([*words, last[:, 0]]), np.concatenate([*blocks, last[:, 1]])
+        self.bases = rest + count * (1 + outline.slopes)
+
+    def _jobs(self, k: Kernels, outline: Outline) -> list[Job]:
+        found: list[Job] = []
+        for number, (start, stop) in enumerate(outline.spans):
+            chunks = plans(outline.lengths, k.chunk, start, stop)
+            lanes = min(outline.threads, len(chunks))
+            for i, planned in enumerate(chunks):
+                p = planned.plan
+                extent = Extent(
+                    p.rows, len(p.samples), len(p.counts), outline.slots, outline.noisy, outline.keeps,
+                    outline.input_gradient,
+                )  # fmt: skip
+                # There and back again: chunks are sorted by their length, and lanes are to be of about the same.
+                turn = i % (2 * lanes)
+                found.append(Job(min(turn, 2 * lanes - 1 - turn), planned, extent, number > 0))
+        return found
+
+
+ALL_STEPS = ((0, 1 << 62),)
+
+
 class Run:
     """A batch in the hands of the kernels.
 
@@ -304,40 +440,38 @@ class Run:
     Tables of states are arrays of their leaves' addresses.
     """
 
-    def __init__(self, kernels: Kernels, given: Given, count: int = 1, input_gradient: bool = False) -> None:
-        self.kernels, self.given, self.threads, self.input_gradient = kernels, given, count, input_gradient
+    def __init__(self, kernels: Kernels, given: Given, threads: int = 1, input_gradient: bool = False) -> None:
+        self.kernels, self.given = kernels, given
+        noisy = (given.cell_noise != 0, given.program_noise != 0)
+        self.outline = Outline(given.lengths, given.slots, ALL_STEPS, threads, noisy, SOME, input_gradient)
         compile_for(kernels.tape.config)
 
     # --- there --------------------------------------------------------------------------------------------------------
 
     def forward(self, weights: Array, out: int, final: Words, kept: Array, trace: int = 0) -> list[Array]:
         """All chunks, in one stretch, or in several with a state kept where each begins. Returns a trace."""
-        given, keeps, traced = self.given, kept_tapes(trace), Traced(self.kernels, self.given, trace)
-        span, begin, end = self.kernels.span(given.lengths, given.slots, keeps), address(given.state), address(final)
-        if span >= max(given.lengths):
-            jobs = self._jobs(begin, end, kept, keeps)
-            traced.add(self._call(THERE, weights, jobs, out=out)[0])
+        given, traced = self.given, Traced(self.kernels, self.given, trace)
+        spans = self.kernels.spans(given.lengths, given.slots, kept_tapes(trace))
+        outline, begin = self.outline._replace(keeps=kept_tapes(trace)), given.state
+        if len(spans) == 1:
+            self._call(THERE, weights, outline._replace(held=True), begin, final, kept, traced=traced, out=out)
             return traced.arrays
-        for i, start in enumerate(range(0, max(given.lengths), span)):
-            self._copy(final if i else given.state, self._states(kept, i))
-            jobs = self._jobs(begin, end, None, keeps, start, start + span)
-            traced.add(self._call(THERE, weights, jobs, apart=bool(trace), out=out)[0])
-            begin = end
+        outline = outline._replace(apart=bool(trace))
+        for i, span in enumerate(spans):
+            self._copy(begin, self._states(kept, i))
+            self._call(THERE, weights, outline._replace(spans=(span,)), begin, final, traced=traced, out=out)
+            begin = final
         return traced.arrays
 
     def glance(self, weights: Array, out: int, final: Words, trace: int = 0) -> list[Array]:
         """All chunks, with no way back: each in short stretches, a lane's in the same room. Returns a trace."""
-        given, end, begin = self.given, address(final), address(self.given.state)
-        steps, traced = max(given.lengths), Traced(self.kernels, given, trace)
+        k, given, traced = self.kernels, self.given, Traced(self.kernels, self.given, trace)
         if trace:
-            keeps, span = kept_tapes(trace), self.kernels.span(given.lengths, given.slots, kept_tapes(trace))
+            outline = self.outline._replace(keeps=kept_tapes(trace), apart=True)
+            outline = outline._replace(spans=k.spans(given.lengths, given.slots, outline.keeps))
         else:
-            keeps, span = STILL, self.kernels.glance(given.batch, steps, given.slots)
-        jobs: list[Job] = []
-        for start in range(0, steps, span):
-            jobs += self._jobs(begin, end, None, keeps, start, start + span)
-            begin = end
-        traced.add(self._call(THERE, weights, jobs, apart=bool(trace), out=out)[0])
+            outline = self.outline._replace(keeps=STILL, spans=k.glances(given.lengths, given.slots))
+        self._call(THERE, weights, outline, given.state, final, traced=traced, out=out)
         return traced.arrays
 
     # --- and back -----------------------------------------------------------------------------------------------------
@@ -355,27 +489,25 @@ class Run:
     ) -> None:
         """From the gradients of outputs and final state back to those of input and initial state; blocks with those of
         the parameters go to `collect`, a few at a time."""
-        k, given, steps, keeps = self.kernels, self.given, max(self.given.lengths), kept_tapes(trace)
-        span, ends = k.span(given.lengths, given.slots, keeps), {"d_out": d_out, "d_x": d_x}
-        if span >= steps:
-            end = 0 if d_final is None else address(d_final)
-            jobs = self._jobs(0, 0, kept, keeps)
-            self._waves(BACK, weights, jobs, collect, **ends, d_final=end, d_initial=address(d_initial))
+        k, given, ends = self.kernels, self.given, {"d_out": d_out, "d_x": d_x}
+        spans = k.spans(given.lengths, given.slots, kept_tapes(trace))
+        if len(spans) == 1:
+            outline = self.outline._replace(keeps=kept_tapes(trace), held=True)
+            ends |= {"d_final": 0 if d_final is None else address(d_final), "d_initial": address(d_initial)}
+            self._waves(BACK, weights, outline, collect, None, None, kept, **ends)
             return
         # Where each stretch ends, the gradient of the state is where it began.
         self._copy(d_final, d_initial)
-        at = address(d_initial)
+        ends |= {"d_final": address(d_initial), "d_initial": address(d_initial)}
 
         def but_the_start(blocks: list[Array]) -> None:
             for block in blocks:  # only the first stretch begins with the learned state
                 k.start(block).fill(0)
             collect(blocks)
 
-        for i, start in reversed(list(enumerate(range(0, steps, span)))):
-            begin = self._states(kept, i)
-            jobs = self._jobs(address(begin), 0, None, SOME, start, start + span)
-            finish = but_the_start if start else collect
-            self._waves(THERE | BACK, weights, jobs, finish, **ends, d_final=at, d_initial=at)
+        for i, span in reversed(list(enumerate(spans))):
+            outline, begin = self.outline._replace(spans=(span,), keeps=kept_tapes(trace)), self._states(kept, i)
+            self._waves(THERE | BACK, weights, outline, but_the_start if i else collect, begin, None, **ends)
 
     def learn(
         self,
@@ -384,23 +516,32 @@ class Run:
         mask: int,
         loss: int,
         share: float,
-        final: Words,
+        final: Words | None,
         collect: Callable[[list[Array]], None],
     ) -> float:
         """There, to a loss and back, chunk by chunk: what one leaves is near when it is needed. Returns the loss."""
-        end = address(final) if len(final) else 0
-        jobs = self._jobs(address(self.given.state), end)
+        ends = {"targets": targets, "mask": mask, "loss": loss}
         what = THERE | LOSS | BACK
-        return sum(self._waves(what, weights, jobs, collect, targets=targets, mask=mask, loss=loss, share=share))
+        return sum(self._waves(what, weights, self.outline, collect, self.given.state, final, share=share, **ends))
 
     def _waves(
-        self, what: int, weights: Array, jobs: list[Job], collect: Callable[[list[Array]], None], **ends: Any
+        self,
+        what: int,
+        weights: Array,
+        outline: Outline,
+        collect: Callable[[list[Array]], None],
+        initial: Words | None,
+        final: Words | None,
+        kept: Array | None = None,
+        **ends: Any,
     ) -> list[float]:
-        losses: list[float] = []
-        for start in range(0, len(jobs), WAVE):
-            wave = jobs[start : start + WAVE]
-            blocks = [pool.take(self.kernels.weights_size) for _ in wave]
-            losses += self._call(what, weights, wave, blocks, **ends)[1]
+        k, losses = self.kernels, []
+        (span,) = outline.spans
+        count = len(plans(outline.lengths, k.chunk, *span))
+        for wave in range(-(-count // WAVE)):
+            blocks = [pool.take(k.weights_size) for _ in range(min(WAVE, count - wave * WAVE))]
+            part = outline._replace(slopes=True, wave=wave)
+            losses += self._call(what, weights, part, initial, final, kept, blocks, **ends)
             collect(blocks)
         return losses
 
@@ -425,98 +566,45 @@ class Run:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def _jobs(
-        self,
-        initial: int,
-        final: int,
-        kept: Array | None = None,
-        keeps: int = SOME,
-        start: int = 0,
-        stop: int = 1 << 62,
-    ) -> list[Job]:
-        """The chunks from a step to another; `kept`, if it is given, has room for what each keeps."""
-        k, given, found, place = self.kernels, self.given, [], 0
-        noisy = (given.cell_noise != 0, given.program_noise != 0)
-        chunks = plans(given.lengths, k.chunk, start, stop)
-        lanes = min(self.threads, len(chunks))
-        for i, planned in enumerate(chunks):
-            p = planned.plan
-            extent = Extent(p.rows, len(p.samples), len(p.counts), given.slots, noisy, keeps, self.input_gradient)
-            size = k.room(extent)[0].kept
-            # There and back again: chunks are sorted by their length, and lanes are to be of about the same.
-            turn = i % (2 * lanes)
-            lane = min(turn, 2 * lanes - 1 - turn)
-            mine = None if kept is None else kept[place : place + size]
-            found.append(Job(lane, planned, extent, initial, final, mine))
-            place += size
-        return found
-
     def _call(
         self,
         what: int,
         weights: Array,
-        jobs: list[Job],
+        outline: Outline,
+        initial: Words | None,
+        final: Words | None,
+        kept: Array | None = None,
         gradients: Sequence[Array] = (),
-        apart: bool = False,
         share: float = 0.0,
+        loss: int = 0,
+        traced: Traced | None = None,
         **ends: int,
-    ) -> tuple[list[Chunk], list[float]]:
-        """Run some chunks; returns them with the room they had, the lane's or, if `apart`, their own; and losses."""
-        k, given = self.kernels, self.given
-        rooms = [k.room(job.extent) for job in jobs]
-        places = range(len(jobs)) if apart else [job.lane for job in jobs]
-        needed = [0] * (1 + max(places))
-        for place, job, (room, _) in zip(places, jobs, rooms, strict=True):
-            needed[place] = max(needed[place], room.used + (room.kept if job.kept is None else 0))
-        taken = [(block, address(block)) for block in map(pool.take, needed)]
-        # All records in one buffer: those of weights and gradients, then each job's, the chunks', and the call's own.
-        blocks, w = (weights, *gradients), len(k.weights.words)
-        sizes = [len(form.words) for _, form in rooms]
-        records = w * len(blocks) + sum(sizes)
-        head = records + CHUNK * len(jobs)
-        buffer = np.empty(head + CALL, np.int64)
-        base, at = address(buffer), 0
-        chunks: list[int] = []
-        found: list[Chunk] = []
-        for block in blocks:
-            begin = address(block)
-            k.weights.lay(begin, begin, buffer[at : at + w])
-            at += w
-        for i, (place, job, size, (room, form)) in enumerate(zip(places, jobs, sizes, rooms, strict=True)):
-            block, used = taken[place]
-            kept = used + 4 * room.used if job.kept is None else address(job.kept)
-            form.lay(kept, used, buffer[at : at + size])
-            starts = [base + 8 * at + start for start in form.starts[:3]]
-            slopes = base + 8 * w * (1 + i) if gradients else 0
-            chunks += job.lane, job.planned.address, *starts, slopes, job.initial, job.final
-            found.append(Chunk(job, block, block[room.used :] if job.kept is None else job.kept, form))
-            at += size
-        buffer[records:head] = chunks
-        sums = np.empty(1 + len(jobs))
+    ) -> list[float]:
+        """Run some chunks; returns their losses."""
+        k, given, template = self.kernels, self.given, self.kernels.template(outline)
+        rooms = [pool.take(size) for size in template.needed]
+        buffer, sums = np.empty(len(template.words), np.int64), np.empty(1 + len(template.jobs))
         sums[0] = share
-        call = Call(
-            turn=0,
-            lanes=1 + max(job.lane for job in jobs),
-            chunks=base + 8 * records,
-            chunk_count=len(jobs),
-            what=what,
-            batch=given.batch,
-            leaves=len(rooms[0][1].starts) - 2,
-            read=len(given.state) - 1,
-            clear=k.clear,
-            sizes=k.constants[0],
-            scales=k.constants[1],
-            table=k.constants[2],
-            weights=base,
-            x=given.x,
-            cell_noise=given.cell_noise,
-            program_noise=given.program_noise,
-            sums=address(sums),
-            **ends,
-        )
-        buffer[head:] = np.array(call)
-        threads.run(recurrence.run(k.tape.Work), base + 8 * head, call.lanes)
-        return found, sums[1:].tolist()
+        begin, end = (0 if table is None else address(table) for table in (initial, final))
+        own = address(buffer)
+        bases = [
+            0, own, begin, end, address(weights), given.x, given.cell_noise, given.program_noise,
+            *(ends.get(name, 0) for name in ENDS), address(sums), *map(address, rooms),
+        ]  # fmt: skip
+        if kept is not None:
+            first = address(kept)
+            bases += [first + 4 * at for at in template.kept_at]
+        else:
+            bases += [0] * len(template.jobs)
+        bases += map(address, gradients)
+        np.add(template.words, np.array(bases)[template.blocks], out=buffer)
+        buffer[template.head + WHAT], buffer[template.head + WHICH_LOSS] = what, loss
+        threads.run(recurrence.run(k.tape.Work), own + 8 * template.head, template.lanes)
+        if traced is not None and traced.trace:
+            for (place, job, room, form), at in zip(template.chunks, template.kept_at, strict=True):
+                traced.add(Chunk(job, rooms[place], rooms[place][room.used :] if kept is None else kept[at:], form))
+        losses: list[float] = sums[1:].tolist()
+        return losses
 
 
 class Chunk(NamedTuple):
@@ -546,16 +634,15 @@ class Traced:
         self.kernels, self.given, self.trace = kernels, given, trace
         self.arrays: list[Array] = []
 
-    def add(self, chunks: list[Chunk]) -> None:
-        """What happened in some chunks."""
-        for chunk in chunks if self.trace else ():
-            steps, owners, samples = chunk.job.planned.rows
-            parts = self._parts(chunk, len(steps), steps - chunk.job.planned.plan.start, samples)
-            if not self.arrays:
-                shape = self.given.steps, self.given.batch
-                self.arrays = [np.zeros((*shape, *part.shape[1:]), np.float32) for part in parts]
-            for array, part in zip(self.arrays, parts, strict=True):
-                array[steps, owners] = part
+    def add(self, chunk: Chunk) -> None:
+        """What happened in a chunk."""
+        steps, owners, samples = chunk.job.planned.rows
+        parts = self._parts(chunk, len(steps), steps - chunk.job.planned.plan.start, samples)
+        if not self.arrays:
+            shape = self.given.steps, self.given.batch
+            self.arrays = [np.zeros((*shape, *part.shape[1:]), np.float32) for part in parts]
+        for array, part in zip(self.arrays, parts, strict=True):
+            array[steps, owners] = part
 
     def _parts(self, chunk: Chunk, rows: int, steps: Array, samples: Array) -> list[Array]:
         k, work, memory = self.kernels, chunk.work, chunk.memory
@@ -577,5 +664,6 @@ def rows_of(array: Array, rows: int, width: int) -> Array:
     return array[: rows * width].reshape(rows, width)
 
 
-CALL, CHUNK = len(Call._fields), len(recurrence.Chunk._fields)
+ENDS = ("out", "d_out", "d_x", "d_final", "d_initial", "targets", "mask")
+WHAT, WHICH_LOSS = Call._fields.index("what"), Call._fields.index("loss")
 TAPES: dict[type, Any] = {NTM: NTMTape, LRUA: LRUATape, DNC: DNCTape}

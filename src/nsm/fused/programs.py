@@ -119,9 +119,11 @@ def attend_back(sizes, scales, w, g, work, h, row, query):
     """
     p_, k_, stride = sizes.programs, sizes.keys, padded(sizes.programs)
     at, kept = (row * sizes.heads + h) * stride, (row * sizes.heads + h) * (SIMILARITY + p_)
-    inner = np.float32(0.0)
+    # Σ dz = 0, so ds may count similarities from anywhere: from their mean, what cancels is small.
+    inner, middle = np.float32(0.0), np.float32(0.0)
     for p in range(p_):
         inner += work.soft[at + p] * work.d_mix[p]
+        middle += work.soft[at + p] * work.kept[kept + SIMILARITY + p]
     sharpness = np.float32(1.0 / scales.temperature if sizes.attention == GUMBEL else 1.0)
     strength, q_inverse = work.kept[kept + STRENGTH], work.kept[kept + QUERY_INVERSE]
     for k in range(k_):
@@ -132,7 +134,7 @@ def attend_back(sizes, scales, w, g, work, h, row, query):
     for p in range(p_):
         dz = work.soft[at + p] * (work.d_mix[p] - inner) * sharpness
         similarity = work.kept[kept + SIMILARITY + p]
-        d_strength += dz * similarity
+        d_strength += dz * (similarity - middle)
         d = dz * strength
         if sizes.attention == DIRECT:
             work.d_raw[query + p] = d

@@ -81,12 +81,12 @@ class Form:
             else:
                 number = np.float64(field).view(np.int64) if isinstance(field, float) else field
                 words.append((int(number), ABSOLUTE))
-        self.words, self._blocks = (np.array(column, np.int64) for column in zip(*words, strict=True))
-        """the records, as long as blocks begin at 0"""
+        self.words, self.blocks = (np.array(column, np.int64) for column in zip(*words, strict=True))
+        """the records, as long as blocks begin at 0, and which block each word counts from"""
 
     def lay(self, kept: int, used: int, out: Array) -> None:
         """The records over blocks at these addresses, to `out`."""
-        np.add(self.words, np.array((0, kept, used))[self._blocks], out=out)
+        np.add(self.words, np.array((0, kept, used))[self.blocks], out=out)
 
 
 class Laid:

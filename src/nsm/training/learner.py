@@ -189,7 +189,7 @@ class FusedLearner(Learner):
         final = [torch.empty_like(leaf) for leaf in state] if self.config.persistent else []
         if kind is not None and k.fits(ends, slots):
             share, where = 1.0 / counted(task, batch), (address(batch.targets), address(batch.mask))
-            loss = run.learn(self._block, *where, kind, share, addresses(final), self._collect)
+            loss = run.learn(self._block, *where, kind, share, addresses(final) if final else None, self._collect)
         else:
             loss = self._apart(task, batch, run, state, final)
         if final:
