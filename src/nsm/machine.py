@@ -155,6 +155,9 @@ class Noise(NamedTuple):
         return Noise(*(None if noise is None else noise[t] for noise in self))
 
 
+NO_NOISE = Noise()
+
+
 class Trace(NamedTuple):
     """What happened at every step, time first. Steps after a sequence's end are zero."""
 
@@ -311,7 +314,9 @@ class Machine(nn.Module, ABC):
     def step(self, x: Tensor, state: MachineState, noise: Noise | None = None) -> tuple[Tensor, MachineState]:
         """One time step: x (B, I), or (I,) → y and the next state. A loop of steps equals one `forward`."""
         self._check_input(x, ("B", "I"), ("I",))
-        noise = apply(lambda drawn: drawn.unsqueeze(0), self._noise(x.shape[:-1], noise))
+        noise = self._noise(x.shape[:-1], noise)
+        if noise is not NO_NOISE:
+            noise = apply(lambda drawn: drawn.unsqueeze(0), noise)
         self._check_state(state, x.shape[0] if x.dim() == 2 else None)
         run = self._run if x.dim() == 2 else self._unbatched
         out, state, _ = run(x.unsqueeze(0), state, noise)
@@ -527,7 +532,7 @@ class Machine(nn.Module, ABC):
     def _noise(self, shape: tuple[int, ...], noise: Noise | None) -> Noise:
         if noise is None:
             draw = self.training and self._noisy
-            return self.draw_noise(*shape, generator=self._generator) if draw else Noise()
+            return self.draw_noise(*shape, generator=self._generator) if draw else NO_NOISE
         programs = self.config.programs.count if self.config.programs else 0
         expected = ((*shape, self.config.controller.size), (*shape, len(self.interfaces), programs))
         for name, drawn, size in zip(Noise._fields, noise, expected, strict=True):

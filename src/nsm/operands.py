@@ -7,8 +7,9 @@ was made for, or that somebody waits for with a hook, is left to the reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import zip_longest
+from typing import cast
 
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
@@ -46,45 +47,42 @@ def operands(
     Raises:
         NotCovered: a module does not compute what an operator would.
     """
-    _check_memory(memory)
-    found = list(_controller(controller))
-    for network, norm in zip_longest(interfaces, norms):
-        found += _interface(network)
-        if norm is not None:
-            found += _tensors(norm, nn.LayerNorm, "weight", "bias")
-    return [*found, *_tensors(output, nn.Linear, "weight", "bias")]
-
-
-def _check_memory(memory: Memory) -> None:
     if type(memory) not in TAPES:
         raise NotCovered(f"a {type(memory).__name__}")
     _check(memory, type(memory))
+    found = _tensors(controller, NETWORKS[controller.config.kind], CONTROLLER, optional=RECURRENT)
+    for norm in controller.norms:
+        found += _tensors(norm, nn.LayerNorm, LINEAR)
+    for network, norm in zip_longest(interfaces, norms):
+        found += _interface(network)
+        if norm is not None:
+            found += _tensors(norm, nn.LayerNorm, LINEAR)
+    return [*found, *_tensors(output, nn.Linear, LINEAR)]
 
 
-def _controller(network: StateNetwork) -> Iterator[Tensor]:
-    kind = NETWORKS[network.config.kind]
-    yield from _tensors(network, kind, "weight_ih", "bias_ih", optional=("weight_hh", "bias_hh"))
-    for norm in network.norms:
-        yield from _tensors(norm, nn.LayerNorm, "weight", "bias")
+LINEAR, CONTROLLER, RECURRENT = ("weight", "bias"), ("weight_ih", "bias_ih"), ("weight_hh", "bias_hh")
 
 
-def _interface(network: nn.Module) -> Iterator[Tensor]:
+def _interface(network: nn.Module) -> list[Tensor]:
     if not isinstance(network, StoredProgramLinear):
-        yield from _tensors(network, nn.Linear, "weight", "bias")
-        return
+        return _tensors(network, nn.Linear, LINEAR)
     _check(network, StoredProgramLinear)
-    yield from _tensors(network.memory, ProgramMemory, "weight", "bias", optional=("key",))
-    for inside in (network.query, network.strength):
+    parts = network._modules
+    found = _tensors(cast(nn.Module, parts["memory"]), ProgramMemory, LINEAR, optional=("key",))
+    for inside in (parts["query"], parts["strength"]):
         if inside is not None:
-            yield from _tensors(inside, nn.Linear, "weight", optional=("bias",))
+            found += _tensors(inside, nn.Linear, ("weight",), optional=("bias",))
+    return found
 
 
-def _tensors(module: nn.Module, kind: type[nn.Module], *names: str, optional: tuple[str, ...] = ()) -> list[Tensor]:
+def _tensors(
+    module: nn.Module, kind: type[nn.Module], names: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> list[Tensor]:
     """A module's tensors by name, and those of the optional ones that it has."""
     _check(module, kind)
     # Most are plain parameters: to ask for them as attributes takes three times as long.
     own = module._parameters
-    found = [own[name] if name in own else getattr(module, name) for name in (*names, *optional)]
+    found = [own[name] if name in own else getattr(module, name) for name in names + optional]
     for name, tensor in zip(names, found, strict=False):
         if tensor is None:
             raise NotCovered(f"a {type(module).__name__} without {name}")

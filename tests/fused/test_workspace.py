@@ -75,4 +75,4 @@ def test_large_blocks_go_back_to_the_system():
     assert block.nbytes > LARGE
     del block
     assert held() <= max(before, HELD)
-    assert not any(block.nbytes > LARGE for _, block in pool._free)
+    assert not any(block.array.nbytes > LARGE for block in pool._free)

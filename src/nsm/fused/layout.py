@@ -418,8 +418,10 @@ class Packing(NamedTuple):
     fresh: int
     """1 if gradients take the place of what is there; else they are added to it"""
     sizes: int
-    weights: int
-    """the addresses of these records"""
+    """the address of the record"""
+    keys: int
+    key_inverses: int
+    """where in the block they are"""
 
 
 PLACE = 11
@@ -473,8 +475,7 @@ def pack(address):
 def finish(address):
     """What depends on more than one place: sums of parameters, and what is computed from keys."""
     call = unfold(Packing, address)
-    sizes, w = unfold(Sizes, call.sizes), unfold(Weights, call.weights)
-    places, block = places_at(call.places), floats_at(call.blocks[0])
+    sizes, places, block = unfold(Sizes, call.sizes), places_at(call.places), floats_at(call.blocks[0])
     for row in range(call.place_count):
         place = places[row]
         if place[ROLE] == ADDED:
@@ -484,12 +485,12 @@ def finish(address):
             )  # fmt: skip
     if sizes.attention == KEY_VALUE or sizes.attention == GUMBEL:
         for p in range(sizes.heads * sizes.programs):
-            squares = EPSILON
-            for k in range(p * sizes.keys, (p + 1) * sizes.keys):
+            squares, first = EPSILON, call.keys + p * sizes.keys
+            for k in range(first, first + sizes.keys):
                 if sizes.bounded:
-                    w.keys[k] = np.tanh(w.keys[k])
-                squares += float(w.keys[k]) ** 2
-            w.key_inverses[p] = 1.0 / np.sqrt(squares)
+                    block[k] = np.tanh(block[k])
+                squares += float(block[k]) ** 2
+            block[call.key_inverses + p] = 1.0 / np.sqrt(squares)
 
 
 @entry

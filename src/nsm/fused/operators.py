@@ -18,9 +18,9 @@ from torch import Tensor
 
 from nsm.checks import UserError
 from nsm.fused import passes
-from nsm.fused.layout import STATIC, Array
+from nsm.fused.layout import STATIC
 from nsm.fused.passes import Given, Kernels, Run, addresses, kernels
-from nsm.fused.workspace import floats, pool
+from nsm.fused.workspace import Block, floats, pool
 from nsm.memories import MEMORIES
 
 WITH_ADDRESSES, WITH_TAPES = passes.WITH_ADDRESSES, passes.WITH_TAPES
@@ -31,6 +31,8 @@ BACKWARD = (
     " -> Tensor[]"
 )
 
+FLOATS = {torch.float32}
+NOTHING = torch.empty(0, dtype=torch.uint8)
 Found = tuple[Tensor, list[Tensor], list[Tensor], Tensor]
 """out (T, B, O), the leaves of the final state, those of a trace, and bytes that only the way back can read."""
 
@@ -77,13 +79,14 @@ class Call(NamedTuple):
         _check("noise", [drawn for drawn, _ in given], [shape for _, shape in given])
         _check("x", [self.x], [(steps, batch, k.sizes.inputs)])
 
-    def given(self, lengths: tuple[int, ...]) -> tuple[Given, Any]:
+    def given(self) -> tuple[Given, Any]:
         """The same by addresses, and what has to be held on to as long as those are used."""
-        x, state = self.x.contiguous(), [leaf.contiguous() for leaf in self.state]
+        x, state = self.x.contiguous(), _contiguous(self.state)
         noise = [None if drawn is None else drawn.contiguous() for drawn in (self.cell_noise, self.program_noise)]
         drawn = [0 if n is None else n.data_ptr() for n in noise]
-        slots = int(state[self.kernels.states].shape[1])
-        found = Given(x.shape[0], x.shape[1], lengths, slots, addresses(state), x.data_ptr(), *drawn)
+        steps, batch, _ = x.shape
+        slots = state[self.kernels.states].shape[1]
+        found = Given(steps, batch, self.ends, slots, addresses(state), x.data_ptr(), *drawn)
         return found, (x, state, noise)
 
     def kept_size(self) -> int:
@@ -93,6 +96,8 @@ class Call(NamedTuple):
 
 
 def _check(name: str, tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> None:
+    if [tensor.shape for tensor in tensors] == shapes and {tensor.dtype for tensor in tensors} <= FLOATS:
+        return
     if len(tensors) != len(shapes):
         raise UserError(f"{name} must be {len(shapes)} tensors for this description, were {len(tensors)}")
     for i, (tensor, shape) in enumerate(zip(tensors, shapes, strict=True)):
@@ -108,26 +113,35 @@ def _call(arguments: tuple[Any, ...]) -> tuple[Call, bool]:
     return call, len(arguments) > len(Call._fields) and arguments[-1]
 
 
+def _contiguous(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    if all(map(Tensor.is_contiguous, tensors)):
+        return tensors
+    return [tensor.contiguous() for tensor in tensors]
+
+
 # --- what the operators do --------------------------------------------------------------------------------------------
 
 
 def _forward(*arguments: Any) -> Found:
     """All steps. Without `keep`, which is autograd's to ask for, there is no way back, and nothing is left for it."""
     call, keep = _call(arguments)
-    k, ends, threads = call.kernels, call.ends, torch.get_num_threads()
-    given, held = call.given(ends)
-    steps, batch = given.steps, given.batch
-    run = Run(k, given, threads)
-    kept = pool.take_tensor(call.kept_size()) if keep else torch.empty(0, dtype=torch.uint8)
-    block = floats(kept) if keep else pool.take(k.there_size)
-    size = k.weights_size if keep else k.there_size
-    block[:size].fill(0)
-    parameters = [parameter.contiguous() for parameter in call.parameters]
-    k.pack(addresses(parameters), block, threads, there=not keep)
-    out = (torch.empty if min(ends) == steps else torch.zeros)(steps, batch, k.sizes.outputs)
-    final = [torch.empty(shape) for shape in k.state_shapes(batch, given.slots)]
+    k, threads = call.kernels, torch.get_num_threads()
+    given, held = call.given()
+    run, parameters = Run(k, given, threads), _contiguous(call.parameters)
+    passes.compile_for(k.tape.config)
+    shape = given.steps, given.batch, k.sizes.outputs
+    out = torch.empty(*shape) if min(given.lengths) == given.steps else torch.zeros(*shape)
+    final = [torch.empty(*shape) for shape in k.state_shapes(given.batch, given.slots)]
     where = out.data_ptr(), addresses(final)
-    trace = run.forward(block, *where, block[size:], call.trace) if keep else run.glance(block, *where, call.trace)
+    if keep:
+        kept = pool.take_tensor(k.weights_size + k.kept_size(given.lengths, given.slots, call.trace))
+        floats(kept)[: k.weights_size].fill(0)
+        k.pack(addresses(parameters), kept.data_ptr(), threads)
+        trace = run.forward(kept.data_ptr(), *where, kept.data_ptr() + 4 * k.weights_size, call.trace)
+    else:
+        kept = NOTHING
+        with k.packed(addresses(parameters), threads) as block:
+            trace = run.glance(block, *where, call.trace)
     del held
     return out, final, [torch.from_numpy(t) for t in trace], kept
 
@@ -137,24 +151,26 @@ def _backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments
 
     `d_final` may be empty: all zero.
     """
-    call, asked, block = Call(*arguments[:-1]), arguments[-1], floats(kept)
-    k, ends, threads = call.kernels, call.ends, torch.get_num_threads()
-    given, held = call.given(ends)
+    call, asked = Call(*arguments[:-1]), arguments[-1]
+    k, threads = call.kernels, torch.get_num_threads()
+    given, held = call.given()
     run = Run(k, given, threads, asked)
-    d_out, d_final = d_out.contiguous(), [leaf.contiguous() for leaf in d_final]
-    d_x = torch.empty(0) if not asked else (torch.empty if min(ends) == given.steps else torch.zeros)(call.x.shape)
-    d_initial = [torch.empty(shape) for shape in k.state_shapes(given.batch, given.slots)]
-    d_parameters = [torch.empty(parameter.shape) for parameter in call.parameters]
+    d_out, d_final = d_out.contiguous(), _contiguous(d_final)
+    d_x = torch.empty(0)
+    if asked:
+        d_x = torch.empty(call.x.shape) if min(given.lengths) == given.steps else torch.zeros(call.x.shape)
+    d_initial = [torch.empty(*shape) for shape in k.state_shapes(given.batch, given.slots)]
+    d_parameters = [torch.empty(*shape) for shape in k.parameters.shapes]
     where, fresh = addresses(d_parameters), True
 
-    def collect(blocks: list[Array]) -> None:
+    def collect(blocks: list[Block]) -> None:
         nonlocal fresh
-        k.unpack(blocks, where, k.parameters.learned, fresh, threads)
+        k.unpack(blocks, where, fresh, threads)
         fresh = False
 
     run.backward(
-        block,
-        block[k.weights_size :],
+        kept.data_ptr(),
+        kept.data_ptr() + 4 * k.weights_size,
         d_out.data_ptr(),
         addresses(d_final) if d_final else None,
         d_x.data_ptr() if asked else 0,
@@ -252,7 +268,7 @@ class _Sequence(torch.autograd.Function):
     backward = _Transformable.backward
 
 
-PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = {Tensor, torch.nn.Parameter, type(None)}
 
 
 def _plain(tensors: Sequence[Tensor | None]) -> bool:
@@ -264,7 +280,7 @@ def _plain(tensors: Sequence[Tensor | None]) -> bool:
         or torch._C._len_torch_dispatch_stack()
         or torch._C._get_tracing_state()
         or torch._C._autograd._profiler_enabled()
-    ) and all(tensor is None or type(tensor) in PLAIN for tensor in tensors)
+    ) and PLAIN.issuperset(map(type, tensors))
 
 
 def _forward_with_gradient(name: str) -> Any:

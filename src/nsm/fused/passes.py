@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from nsm.description import Description, parse
 from nsm.fused import layout, programs, recurrence, threads
@@ -19,7 +21,7 @@ from nsm.fused.lrua import LRUATape
 from nsm.fused.ntm import NTMTape
 from nsm.fused.recurrence import BACK, LOSS, THERE, Call, Plan
 from nsm.fused.tape import ALL, SOME, STILL, traced_tapes
-from nsm.fused.workspace import KEPT, Form, Laid, Room, pool
+from nsm.fused.workspace import KEPT, Block, Form, Laid, Room, Span, pool
 from nsm.memories import DNC, LRUA, NTM, MemoryConfig
 
 LIMIT = 512 << 20
@@ -29,6 +31,8 @@ FORGOTTEN = 1 << 19
 """Without a way back, a stretch of a chunk leaves about this many bytes, and the next one writes over them."""
 WAVE = 16
 """So many chunks leave gradients of their own before these are added up."""
+PACKED = 4
+"""So many blocks of packed weights are held for passes without a way back."""
 LARGE = 1 << 17
 """Weights are packed on several threads if they are more numbers than this."""
 WITH_ADDRESSES, WITH_TAPES = 1, 2
@@ -40,6 +44,35 @@ def kept_tapes(trace: int) -> int:
     return ALL if trace == WITH_TAPES else SOME
 
 
+Table = ctypes.Array[ctypes.c_int64]
+"""Words that kernels read. NumPy takes four times as long to make a small array and to tell where it is."""
+
+
+def words(values: Sequence[int]) -> Table:
+    """Numbers for a kernel."""
+    return _table(len(values))(*values)
+
+
+@cache
+def _table(size: int) -> type[Table]:
+    return ctypes.c_int64 * size
+
+
+def span_of(table: Table) -> tuple[int, int]:
+    """Where it is, and how long."""
+    return ctypes.addressof(table), len(table)
+
+
+def address(array: Array) -> int:
+    """Where an array is."""
+    return int(array.ctypes.data)
+
+
+def addresses(tensors: Iterable[Any]) -> Table:
+    """Where tensors are."""
+    return words([*map(Tensor.data_ptr, tensors)])
+
+
 class Given(NamedTuple):
     """What a pass starts from, by address: float32 and C-contiguous. Whoever gives it holds on to it."""
 
@@ -47,7 +80,7 @@ class Given(NamedTuple):
     batch: int
     lengths: tuple[int, ...]
     slots: int
-    state: Words
+    state: Table
     """of the leaves"""
     x: int
     """(T, B, I)"""
@@ -120,6 +153,8 @@ class Kernels:
         self._constants = np.array(s, np.int64), np.array(scales, np.float64), np.ascontiguousarray(self.table)
         self.constants = tuple(array.ctypes.data for array in self._constants)
         """the addresses of sizes, scales and table"""
+        tables = {name: getattr(self.parameters, name) for name in ("places", "there", "learned", "with_start")}
+        self._places = {name: (address(table), len(table)) for name, table in tables.items()}
         self.clear = spans.raw_back.start - spans.gates_x.start
         self.leaves = len(self.state_shapes(1, 1)) - self.states - 1
         # Few samples together, whatever the number of threads, so that threads never change a result: what they leave
@@ -130,33 +165,42 @@ class Kernels:
             self.head_masks[xi : xi + length] = 1
         self._rooms: dict[Extent, tuple[Room, Form]] = {}
         self._templates: dict[Outline, Template] = {}
+        self._blocks: list[Block] = []
 
     @property
     def states(self) -> int:
         """How many vectors the controller's state has."""
         return {layout.FEED_FORWARD: 0, layout.LSTM: 2}.get(self.sizes.controller, 1)
 
-    def pack(self, where: Words, block: Array, count: int = 1, there: bool = False) -> None:
+    def pack(self, where: Table, block: int, count: int = 1, there: bool = False) -> None:
         """The parameters at these addresses as the kernels read them, into a block whose padding is zero; only what
         the way there needs if so asked."""
-        places = self.parameters.there if there else self.parameters.places
-        record, address = np.empty(len(self.weights.words), np.int64), block.ctypes.data
-        self.weights.lay(address, address, record)
-        blocks = np.array([address])
-        call = _packing(places, where, blocks, 0, self.constants[0], record.ctypes.data)
-        threads.run(layout.pack, call.ctypes.data, count if self.weights_size > LARGE else 1)
-        layout.finish.ctypes(call.ctypes.data)
+        keys = self.weights.records[0].keys.start, self.weights.records[0].key_inverses.start
+        places, blocks = self._places["there" if there else "places"], words([block])
+        call = words([0, *places, *span_of(where), *span_of(blocks), 0, self.constants[0], *keys])
+        threads.run(layout.pack, ctypes.addressof(call), count if self.weights_size > LARGE else 1)
+        layout.finish.ctypes(ctypes.addressof(call))
 
-    def unpack(self, blocks: Sequence[Array], where: Words, places: Words, fresh: bool, count: int = 1) -> None:
-        """The gradients in these blocks, one after another, to those at these addresses: in their place, or added."""
-        addresses = np.array([block.ctypes.data for block in blocks])
-        call = _packing(places, where, addresses, int(fresh), 0, 0)
-        threads.run(layout.unpack, call.ctypes.data, count if self.weights_size > LARGE else 1)
+    def unpack(self, blocks: Sequence[Block], where: Table, fresh: bool, count: int = 1, start: bool = False) -> None:
+        """The gradients in these blocks, one after another, to those at these addresses: in their place, or added; if
+        asked, those of a learned initial state as well."""
+        places, filled = self._places["with_start" if start else "learned"], words([block.address for block in blocks])
+        call = words([0, *places, *span_of(where), *span_of(filled), int(fresh), 0, 0, 0])
+        threads.run(layout.unpack, ctypes.addressof(call), count if self.weights_size > LARGE else 1)
 
-    def start(self, block: Array) -> Array:
-        """In a block of gradients, those of the learned initial state: h_0 and the cell, padded."""
-        whole: Array = Laid(self.weights.records[0], block, block).start
-        return whole
+    def forget_start(self, block: Block) -> None:
+        """In a block of gradients, those of the learned initial state are none."""
+        start: Span = self.weights.records[0].start
+        block.array[start.start : start.start + start.size] = 0
+
+    @contextmanager
+    def packed(self, where: Table, count: int) -> Iterator[int]:
+        """A block for the way there alone, packed. Blocks are used again: their padding is zero already."""
+        block = self._blocks.pop() if self._blocks else Block(self.there_size, zero=True)
+        self.pack(where, block.address, count, there=True)
+        yield block.address
+        if len(self._blocks) < PACKED:
+            self._blocks.append(block)
 
     def state_shapes(self, batch: int, slots: int) -> list[tuple[int, ...]]:
         """Of a state's leaves."""
@@ -230,6 +274,8 @@ class Kernels:
     def glances(self, lengths: tuple[int, ...], slots: int) -> tuple[tuple[int, int], ...]:
         """The stretches of a pass without a way back."""
         size, steps = min(len(lengths), self.chunk), max(lengths)
+        if steps == 1:
+            return ALL_STEPS
         room = self.room(Extent(size * steps, size, steps, slots, keeps=STILL))[0]
         return _spans(steps, max(1, steps * FORGOTTEN // (4 * (room.kept + room.used))))
 
@@ -262,11 +308,6 @@ def _spans(steps: int, length: int) -> tuple[tuple[int, int], ...]:
     return tuple((start, start + length) for start in range(0, steps, length))
 
 
-def _packing(places: Words, where: Words, blocks: Words, fresh: int, sizes: int, weights: int) -> Words:
-    at = places.ctypes.data, len(places), where.ctypes.data, len(where), blocks.ctypes.data, len(blocks)
-    return np.array([0, *at, fresh, sizes, weights])
-
-
 @lru_cache(maxsize=64)
 def kernels(described: str, inputs: int, outputs: int) -> Kernels:
     """The kernels for a description. Nothing is compiled before they run: who traces a graph asks for sizes only."""
@@ -289,16 +330,6 @@ def _compile(kind: type[MemoryConfig]) -> None:
     for entry in (layout.pack, layout.finish, layout.unpack, recurrence.run(TAPES[kind].Work)):
         if entry.address is None:
             entry.compile()
-
-
-def address(array: Array) -> int:
-    """Where an array is."""
-    return int(array.ctypes.data)
-
-
-def addresses(tensors: Iterable[Any]) -> Words:
-    """Where tensors are."""
-    return np.array([tensor.data_ptr() for tensor in tensors], np.int64)
 
 
 # Where the words of a call count from: nothing, its buffer, and what else it is told of. Then come the rooms, and for
@@ -448,7 +479,7 @@ class Run:
 
     # --- there --------------------------------------------------------------------------------------------------------
 
-    def forward(self, weights: Array, out: int, final: Words, kept: Array, trace: int = 0) -> list[Array]:
+    def forward(self, weights: int, out: int, final: Table, kept: int, trace: int = 0) -> list[Array]:
         """All chunks, in one stretch, or in several with a state kept where each begins. Returns a trace."""
         given, traced = self.given, Traced(self.kernels, self.given, trace)
         spans = self.kernels.spans(given.lengths, given.slots, kept_tapes(trace))
@@ -463,7 +494,7 @@ class Run:
             begin = final
         return traced.arrays
 
-    def glance(self, weights: Array, out: int, final: Words, trace: int = 0) -> list[Array]:
+    def glance(self, weights: int, out: int, final: Table, trace: int = 0) -> list[Array]:
         """All chunks, with no way back: each in short stretches, a lane's in the same room. Returns a trace."""
         k, given, traced = self.kernels, self.given, Traced(self.kernels, self.given, trace)
         if trace:
@@ -478,13 +509,13 @@ class Run:
 
     def backward(
         self,
-        weights: Array,
-        kept: Array,
+        weights: int,
+        kept: int,
         d_out: int,
-        d_final: Words | None,
+        d_final: Table | None,
         d_x: int,
-        d_initial: Words,
-        collect: Callable[[list[Array]], None],
+        d_initial: Table,
+        collect: Callable[[list[Block]], None],
         trace: int = 0,
     ) -> None:
         """From the gradients of outputs and final state back to those of input and initial state; blocks with those of
@@ -493,16 +524,19 @@ class Run:
         spans = k.spans(given.lengths, given.slots, kept_tapes(trace))
         if len(spans) == 1:
             outline = self.outline._replace(keeps=kept_tapes(trace), held=True)
-            ends |= {"d_final": 0 if d_final is None else address(d_final), "d_initial": address(d_initial)}
+            ends |= {
+                "d_final": 0 if d_final is None else ctypes.addressof(d_final),
+                "d_initial": ctypes.addressof(d_initial),
+            }
             self._waves(BACK, weights, outline, collect, None, None, kept, **ends)
             return
         # Where each stretch ends, the gradient of the state is where it began.
         self._copy(d_final, d_initial)
-        ends |= {"d_final": address(d_initial), "d_initial": address(d_initial)}
+        ends |= {"d_final": ctypes.addressof(d_initial), "d_initial": ctypes.addressof(d_initial)}
 
-        def but_the_start(blocks: list[Array]) -> None:
+        def but_the_start(blocks: list[Block]) -> None:
             for block in blocks:  # only the first stretch begins with the learned state
-                k.start(block).fill(0)
+                k.forget_start(block)
             collect(blocks)
 
         for i, span in reversed(list(enumerate(spans))):
@@ -511,13 +545,13 @@ class Run:
 
     def learn(
         self,
-        weights: Array,
+        weights: int,
         targets: int,
         mask: int,
         loss: int,
         share: float,
-        final: Words | None,
-        collect: Callable[[list[Array]], None],
+        final: Table | None,
+        collect: Callable[[list[Block]], None],
     ) -> float:
         """There, to a loss and back, chunk by chunk: what one leaves is near when it is needed. Returns the loss."""
         ends = {"targets": targets, "mask": mask, "loss": loss}
@@ -527,54 +561,56 @@ class Run:
     def _waves(
         self,
         what: int,
-        weights: Array,
+        weights: int,
         outline: Outline,
-        collect: Callable[[list[Array]], None],
-        initial: Words | None,
-        final: Words | None,
-        kept: Array | None = None,
+        collect: Callable[[list[Block]], None],
+        initial: Table | None,
+        final: Table | None,
+        kept: int = 0,
         **ends: Any,
     ) -> list[float]:
         k, losses = self.kernels, []
         (span,) = outline.spans
         count = len(plans(outline.lengths, k.chunk, *span))
         for wave in range(-(-count // WAVE)):
-            blocks = [pool.take(k.weights_size) for _ in range(min(WAVE, count - wave * WAVE))]
+            blocks = [pool.borrow(k.weights_size) for _ in range(min(WAVE, count - wave * WAVE))]
             part = outline._replace(slopes=True, wave=wave)
             losses += self._call(what, weights, part, initial, final, kept, blocks, **ends)
             collect(blocks)
+            for block in blocks:
+                pool.give(block)
         return losses
 
-    def _states(self, kept: Array, i: int) -> Words:
+    def _states(self, kept: int, i: int) -> Table:
         """The table of the state that is kept for stretch i."""
         leaves = [4 * size for size in self._leaf_sizes]
-        start = address(kept) + i * sum(leaves)
-        return start + np.cumsum([0, *leaves[:-1]])
+        start = kept + i * sum(leaves)
+        return words([start + sum(leaves[:n]) for n in range(len(leaves))])
 
     @property
     def _leaf_sizes(self) -> list[int]:
         given = self.given
         return [math.prod(shape) for shape in self.kernels.state_shapes(given.batch, given.slots)]
 
-    def _copy(self, source: Words | None, target: Words) -> None:
+    def _copy(self, source: Table | None, target: Words) -> None:
         """A state, or zeros, to where the leaves of another are."""
         for i, size in enumerate(self._leaf_sizes):
             if source is None:
-                ctypes.memset(int(target[i]), 0, 4 * size)
+                ctypes.memset(target[i], 0, 4 * size)
             else:
-                ctypes.memmove(int(target[i]), int(source[i]), 4 * size)
+                ctypes.memmove(target[i], source[i], 4 * size)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _call(
         self,
         what: int,
-        weights: Array,
+        weights: int,
         outline: Outline,
-        initial: Words | None,
-        final: Words | None,
-        kept: Array | None = None,
-        gradients: Sequence[Array] = (),
+        initial: Table | None,
+        final: Table | None,
+        kept: int = 0,
+        gradients: Sequence[Block] = (),
         share: float = 0.0,
         loss: int = 0,
         traced: Traced | None = None,
@@ -582,29 +618,37 @@ class Run:
     ) -> list[float]:
         """Run some chunks; returns their losses."""
         k, given, template = self.kernels, self.given, self.kernels.template(outline)
-        rooms = [pool.take(size) for size in template.needed]
-        buffer, sums = np.empty(len(template.words), np.int64), np.empty(1 + len(template.jobs))
-        sums[0] = share
-        begin, end = (0 if table is None else address(table) for table in (initial, final))
+        rooms = [pool.borrow(size) for size in template.needed]
+        buffer, sums = np.empty(len(template.words), np.int64), _sums(1 + len(template.jobs))(share)
+        begin, end = (0 if table is None else ctypes.addressof(table) for table in (initial, final))
         own = address(buffer)
         bases = [
-            0, own, begin, end, address(weights), given.x, given.cell_noise, given.program_noise,
-            *(ends.get(name, 0) for name in ENDS), address(sums), *map(address, rooms),
+            0, own, begin, end, weights, given.x, given.cell_noise, given.program_noise,
+            *(ends.get(name, 0) for name in ENDS), ctypes.addressof(sums), *(room.address for room in rooms),
         ]  # fmt: skip
-        if kept is not None:
-            first = address(kept)
-            bases += [first + 4 * at for at in template.kept_at]
-        else:
-            bases += [0] * len(template.jobs)
-        bases += map(address, gradients)
+        bases += [kept + 4 * at if kept else 0 for at in template.kept_at]
+        bases += [block.address for block in gradients]
         np.add(template.words, np.array(bases)[template.blocks], out=buffer)
         buffer[template.head + WHAT], buffer[template.head + WHICH_LOSS] = what, loss
         threads.run(recurrence.run(k.tape.Work), own + 8 * template.head, template.lanes)
         if traced is not None and traced.trace:
             for (place, job, room, form), at in zip(template.chunks, template.kept_at, strict=True):
-                traced.add(Chunk(job, rooms[place], rooms[place][room.used :] if kept is None else kept[at:], form))
-        losses: list[float] = sums[1:].tolist()
-        return losses
+                block = rooms[place].array
+                held = _floats(kept + 4 * at, room.kept) if kept else block[room.used :]
+                traced.add(Chunk(job, block, held, form))
+        for taken in rooms:
+            pool.give(taken)
+        return sums[1:]
+
+
+def _floats(place: int, size: int) -> Array:
+    """The numbers at an address."""
+    return np.ctypeslib.as_array((ctypes.c_float * size).from_address(place))
+
+
+@cache
+def _sums(size: int) -> type[ctypes.Array[ctypes.c_double]]:
+    return ctypes.c_double * size
 
 
 class Chunk(NamedTuple):

@@ -103,6 +103,18 @@ class Laid:
 NOTHING = np.zeros(0, np.float32)
 
 
+class Block:
+    """Some memory, and where it is: to ask NumPy takes a microsecond."""
+
+    __slots__ = ("address", "array", "thread")
+
+    def __init__(self, size: int, zero: bool = False) -> None:
+        self.array = zeros(size) if zero else _aligned(size)
+        self.address = int(self.array.ctypes.data)
+        self.thread = 0
+        """who had it last"""
+
+
 class Pool:
     """Blocks that were used and will be used again, if possible by the same thread: they are in its core's cache."""
 
@@ -111,25 +123,41 @@ class Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free: list[tuple[int, Array]] = []
+        self._free: list[Block] = []
         # Blocks come back when the last that held them is collected, in any thread and at any line, this file's too.
-        self._returned: deque[tuple[int, Array]] = deque()
+        self._returned: deque[Block] = deque()
+
+    def borrow(self, size: int) -> Block:
+        """At least `size` numbers, for who gives them back."""
+        me = threading.get_ident()
+        with self._lock:
+            self._collect()
+            best = None
+            for block in self._free:
+                room = block.array.size
+                if size <= room <= 4 * size + (1 << 16) and (
+                    best is None or (block.thread != me, room) < (best.thread != me, best.array.size)
+                ):
+                    best = block
+            if best is not None:
+                self._free.remove(best)
+        if best is None:
+            best = Block(size if 4 * size > LARGE else _rounded(size))
+        best.thread = me
+        if self.fill_value is not None:
+            best.array.fill(self.fill_value)
+        return best
+
+    def give(self, block: Block) -> None:
+        """Give a block back."""
+        self._returned.append(block)
 
     def take(self, size: int) -> Array:
         """`size` numbers that nobody else has until the array is collected; views of it keep it alive only as their
         base, so hold on to the array itself."""
-        me = threading.get_ident()
-        with self._lock:
-            self._collect()
-            fitting = [(thread != me, block.size, i) for i, (thread, block) in enumerate(self._free)
-                       if size <= block.size <= 4 * size + (1 << 16)]  # fmt: skip
-            block = self._free.pop(min(fitting)[2])[1] if fitting else None
-        if block is None:
-            block = _aligned(size if 4 * size > LARGE else _rounded(size))
-        handed: Array = block[:size]
-        if self.fill_value is not None:
-            handed.fill(self.fill_value)
-        finalize(handed, self._returned.append, (me, block)).atexit = False
+        block = self.borrow(size)
+        handed: Array = block.array[:size]
+        finalize(handed, self._returned.append, block).atexit = False
         return handed
 
     def take_tensor(self, size: int) -> Tensor:
@@ -138,16 +166,16 @@ class Pool:
 
     def _collect(self) -> None:
         while self._returned:
-            thread, block = self._returned.popleft()
-            if block.nbytes <= LARGE:
-                self._free.append((thread, block))
+            block = self._returned.popleft()
+            if block.array.nbytes <= LARGE:
+                self._free.append(block)
         while self.bytes > HELD:
             self._free.pop(0)
 
     @property
     def bytes(self) -> int:
         """How many bytes are held for the next time."""
-        return sum(block.nbytes for _, block in self._free)
+        return sum(block.array.nbytes for block in self._free)
 
 
 def _aligned(size: int) -> Array:

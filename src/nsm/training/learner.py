@@ -175,6 +175,7 @@ class FusedLearner(Learner):
         self._nowhere = nowhere
         self._gradients_at = addresses([*map(_gradient, (*weights, *self._starts)), *nowhere])
         self._block = zeros(self.kernels.weights_size)
+        self._weights = address(self._block)
         self._states: dict[tuple[int, int | None], list[torch.Tensor]] = {}
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
@@ -185,11 +186,11 @@ class FusedLearner(Learner):
         drawn = [0 if n is None else address(n) for n in noise]
         ends, slots = tuple(batch.lengths.tolist()), int(state[k.states].shape[1])
         run = Run(k, Given(steps, size, ends, slots, addresses(state), address(batch.inputs), *drawn), self.threads)
-        k.pack(self._where, self._block, self.threads)
+        k.pack(self._where, self._weights, self.threads)
         final = [torch.empty_like(leaf) for leaf in state] if self.config.persistent else []
         if kind is not None and k.fits(ends, slots):
             share, where = 1.0 / counted(task, batch), (address(batch.targets), address(batch.mask))
-            loss = run.learn(self._block, *where, kind, share, addresses(final) if final else None, self._collect)
+            loss = run.learn(self._weights, *where, kind, share, addresses(final) if final else None, self._collect)
         else:
             loss = self._apart(task, batch, run, state, final)
         if final:
@@ -203,15 +204,14 @@ class FusedLearner(Learner):
         d_initial = [torch.empty_like(leaf) for leaf in state]
         kept = pool.take(k.kept_size(given.lengths, given.slots))
         logits = np.zeros((given.steps, given.batch, k.sizes.outputs), np.float32)
-        run.forward(self._block, address(logits), addresses(final), kept)
+        run.forward(self._weights, address(logits), addresses(final), address(kept))
         loss, d_out = loss_and_gradient(task, logits, batch)
         d_out = np.ascontiguousarray(d_out)
-        run.backward(self._block, kept, address(d_out), None, 0, addresses(d_initial), self._collect)
+        run.backward(self._weights, address(kept), address(d_out), None, 0, addresses(d_initial), self._collect)
         return loss
 
     def _collect(self, blocks: list[Any]) -> None:
-        places = self.kernels.parameters.with_start
-        self.kernels.unpack(blocks, self._gradients_at, places, False, self.threads)
+        self.kernels.unpack(blocks, self._gradients_at, False, self.threads, start=True)
 
     def _initial_state(self, batch: int, slots: int | None) -> list[torch.Tensor]:
         """The leaves of the machine's own, which are kept: only the learned part changes from step to step."""
