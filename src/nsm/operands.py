@@ -69,7 +69,7 @@ def _interface(network: nn.Module) -> list[Tensor]:
     _check(network, StoredProgramLinear)
     parts = network._modules
     found = _tensors(cast(nn.Module, parts["memory"]), ProgramMemory, LINEAR, optional=("key",))
-    for inside in (parts["query"], parts["strength"]):
+    for inside in (parts.get("query"), parts.get("strength")):
         if inside is not None:
             found += _tensors(inside, nn.Linear, ("weight",), optional=("bias",))
     return found

@@ -10,7 +10,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import logging
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -81,6 +84,12 @@ def kernel(function: Callable[..., Any]) -> Any:
     return njit(**_INNER)(function)
 
 
+def glue(function: Callable[..., Any]) -> Any:
+    """A kernel that is called from one place and calls many: part of its caller. LLVM would optimise all that it calls
+    once more for every function on the way."""
+    return njit(**_INNER, inline="always")(function)
+
+
 class _Locator(_CacheLocator):
     """Tells Numba where a function's compiled code lies, and what has to be the same for it to be good."""
 
@@ -149,6 +158,36 @@ def once(name: str, use: Callable[[], None]) -> None:
             logger.warning("nsm: another process is compiling the fused kernels for %s; waiting for it …", name)
             fcntl.flock(file, fcntl.LOCK_EX)
         if not marker.exists():
-            logger.warning("nsm: compiling the fused kernels for %s, once; this takes about half a minute …", name)
-            use()
+            with _countdown(name):
+                use()
             marker.touch()
+
+
+EXPECTED = 15
+"""About how many seconds a memory takes, on a processor of today."""
+
+
+@contextmanager
+def _countdown(name: str) -> Iterator[None]:
+    """Say that something is compiled, and every few seconds how long it will still take."""
+    done, began = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not done.wait(EVERY):
+            left = EXPECTED - (time.monotonic() - began)
+            if left > 1:
+                logger.warning("nsm: about %.0f s left", left)
+            else:
+                logger.warning("nsm: %.0f s so far; this processor takes longer than most", EXPECTED - left)
+
+    logger.warning("nsm: compiling the fused kernels for %s, once; this takes about %d s …", name, EXPECTED)
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+EVERY = 5

@@ -172,6 +172,18 @@ def claim(typingctx: Any, address: Any) -> Any:
     return types.int64(address), codegen
 
 
+@intrinsic
+def invoke(typingctx: Any, function: Any, argument: Any) -> Any:
+    """Call the entry point at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)])
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
+        return context.get_dummy_value()
+
+    return types.void(function, argument), codegen
+
+
 _FIELDS = {
     "int": types.int64,
     "float": types.float64,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -321,15 +324,38 @@ def compile_for(memory: MemoryConfig) -> None:
     """Compile the kernels of a memory, unless that was ever done."""
     kind = type(memory)
     if kind not in _compiled:
-        once(kind.__name__, lambda: _compile(kind))
-        _compile(kind)
+        once(kind.__name__, lambda: _compile_apart(kind))
+        compile_part(kind.__name__)
         _compiled.add(kind)
 
 
-def _compile(kind: type[MemoryConfig]) -> None:
-    for entry in (layout.pack, layout.finish, layout.unpack, recurrence.run(TAPES[kind].Work)):
-        if entry.address is None:
-            entry.compile()
+def compile_part(memory: str, part: str = "") -> None:
+    """Compile, or find in the cache, the kernels of a memory by its name: those for the way there, for the way back, or
+    all there are."""
+    (tape,) = (TAPES[kind] for kind in TAPES if kind.__name__ == memory)
+    entries = recurrence.entries(tape.Work)
+    shared = [layout.pack, layout.finish, layout.unpack, recurrence.run]
+    for made in {"there": [*shared, entries.there], "back": [entries.back]}.get(part, [*shared, *entries]):
+        if made.address is None:
+            made.compile()
+
+
+def _compile_apart(kind: type[MemoryConfig]) -> None:
+    """Both ways at once, one of them in another process: a compiler works on one core."""
+    program = f"from nsm.fused.passes import compile_part; compile_part({kind.__name__!r}, 'back')"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    other = None
+    if (os.cpu_count() or 1) > 1:
+        with suppress(OSError):  # it may not be allowed to start one
+            other = subprocess.Popen(
+                [sys.executable, "-c", program], env=environment, stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+    try:
+        compile_part(kind.__name__, "there")
+    finally:
+        if other is not None:
+            other.wait()
 
 
 # Where the words of a call count from: nothing, its buffer, and what else it is told of. Then come the rooms, and for
@@ -408,17 +434,20 @@ class Template:
             start = lay(form, rest + i, used) if outline.held else lay(form, used, used, room.used)
             needed = room.used + (0 if outline.held else room.kept)
             self.needed[place] = max(self.needed[place], needed)
-            rows += [(job.lane, NOTHING), (job.planned.address, NOTHING)]
+            rows += [(job.lane, NOTHING), (0, BUFFER), (job.planned.address, NOTHING)]
             rows += [(start + begin, BUFFER) for begin in form.starts[:3]]
             rows += [(slopes[i], BUFFER if outline.slopes else NOTHING)]
             rows += [(0, FINAL if job.again else INITIAL), (0, FINAL)]
             self.chunks.append((place, job, room, form))
         sizes, scales, table = k.constants
+        entries = recurrence.entries(k.tape.Work)
         call = Call(
             turn=0,
             lanes=self.lanes,
             chunks=8 * at,
             chunk_count=count,
+            there=entries.there.address,
+            back=entries.back.address,
             what=0,
             batch=len(outline.lengths),
             leaves=len(rooms[0][1].starts) - 2,
@@ -441,6 +470,7 @@ class Template:
         self.head = at + recurrence.CHUNK * count
         """where the record of the call begins"""
         last = np.array(rows, np.int64)
+        last[1 : recurrence.CHUNK * count : recurrence.CHUNK, 0] = 8 * self.head
         self.words, self.blocks = np.concatenate([*words, last[:, 0]]), np.concatenate([*blocks, last[:, 1]])
         self.bases = rest + count * (1 + outline.slopes)
 
@@ -617,7 +647,7 @@ class Run:
         **ends: int,
     ) -> list[float]:
         """Run some chunks; returns their losses."""
-        k, given, template = self.kernels, self.given, self.kernels.template(outline)
+        given, template = self.given, self.kernels.template(outline)
         rooms = [pool.borrow(size) for size in template.needed]
         buffer, sums = np.empty(len(template.words), np.int64), _sums(1 + len(template.jobs))(share)
         begin, end = (0 if table is None else ctypes.addressof(table) for table in (initial, final))
@@ -630,7 +660,7 @@ class Run:
         bases += [block.address for block in gradients]
         np.add(template.words, np.array(bases)[template.blocks], out=buffer)
         buffer[template.head + WHAT], buffer[template.head + WHICH_LOSS] = what, loss
-        threads.run(recurrence.run(k.tape.Work), own + 8 * template.head, template.lanes)
+        threads.run(recurrence.run, own + 8 * template.head, template.lanes)
         if traced is not None and traced.trace:
             for (place, job, room, form), at in zip(template.chunks, template.kept_at, strict=True):
                 block = rooms[place].array

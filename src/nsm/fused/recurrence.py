@@ -15,9 +15,19 @@ from numba.extending import overload
 
 from nsm.fused import clock, controller, dnc, lrua, ntm, programs
 from nsm.fused.algebra import accumulate, accumulate_few, add_into, copy, few, fill, multiply, multiply_few
-from nsm.fused.cache import entry, kernel
+from nsm.fused.cache import entry, glue, kernel
 from nsm.fused.clock import lap
-from nsm.fused.lanes import claim, floats_at, flush_denormals, restore_denormals, rows_at, sums_at, unfold, words_at
+from nsm.fused.lanes import (
+    claim,
+    floats_at,
+    flush_denormals,
+    invoke,
+    restore_denormals,
+    rows_at,
+    sums_at,
+    unfold,
+    words_at,
+)
 from nsm.fused.layout import (
     Array,
     Scales,
@@ -120,13 +130,13 @@ def memory_backward(
 KERNELS: dict[type, Any] = {ntm.NTMWork: ntm, lrua.LRUAWork: lrua, dnc.DNCWork: dnc}
 
 
-@overload(memory_start)
+@overload(memory_start, inline="always")
 def _start(memory):
     kernel = KERNELS[memory.instance_class].start
     return lambda memory: kernel(memory)
 
 
-@overload(memory_forward)
+@overload(memory_forward, inline="always")
 def _forward(memory, sizes, table, t, b, row, previous, xi, after, reads):
     kernel = KERNELS[memory.instance_class].forward
 
@@ -136,7 +146,7 @@ def _forward(memory, sizes, table, t, b, row, previous, xi, after, reads):
     return implementation
 
 
-@overload(memory_rewrite)
+@overload(memory_rewrite, inline="always")
 def _rewrite(memory, sizes, table, t, b, row, previous, xi):
     kernel = KERNELS[memory.instance_class].rewrite
 
@@ -146,7 +156,7 @@ def _rewrite(memory, sizes, table, t, b, row, previous, xi):
     return implementation
 
 
-@overload(memory_backward)
+@overload(memory_backward, inline="always")
 def _backward(memory, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     kernel = KERNELS[memory.instance_class].backward
 
@@ -156,7 +166,7 @@ def _backward(memory, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi
     return implementation
 
 
-@kernel
+@glue
 def forward(sizes, scales, table, w, work, memory, first, count):
     """Run a chunk: `inputs`, the first step's `before` and the memory's initial state in, `outputs` and states out."""
     steps, batch, rows = count.size, count[0], first[count.size]
@@ -190,7 +200,7 @@ def forward(sizes, scales, table, w, work, memory, first, count):
     lap(clock.OUTSIDE)
 
 
-@kernel
+@glue
 def backward(sizes, scales, table, w, g, work, memory, first, count):
     """Run a chunk back: `d_outputs` in, gradients added to `g`, to `d_inputs` and to the initial state out.
 
@@ -272,6 +282,7 @@ class Chunk(NamedTuple):
 
     lane: int
     """chunks of a lane go one after another"""
+    call: int
     plan: int
     work: int
     memory: int
@@ -291,6 +302,9 @@ class Call(NamedTuple):
     lanes: int
     chunks: int
     chunk_count: int
+    there: int
+    back: int
+    """the memory's entry points"""
     what: int
     batch: int
     leaves: int
@@ -355,7 +369,7 @@ def hand_state(sizes, where, read, sample, rows, row, cells, cell):
     copy_block(rows, row + sizes.size_p, 0, 1, reads, floats_at(where[read]), sample * reads, 0)
 
 
-@kernel
+@glue
 def there(call, sizes, scales, table, w, plan, chunk, work, memory):
     """A chunk from its initial state to its outputs and its final state."""
     n_p, d, states = sizes.size_p, sizes.size_p + sizes.reads_p, controller.states(sizes)
@@ -407,7 +421,7 @@ def lose(call, sizes, plan, work):
     return loss * share
 
 
-@kernel
+@glue
 def back(call, sizes, scales, table, w, plan, chunk, work, memory):
     """A chunk from the gradients of its outputs and final state to those of weights, inputs and initial state."""
     n_p, d, states = sizes.size_p, sizes.size_p + sizes.reads_p, controller.states(sizes)
@@ -446,31 +460,54 @@ def back(call, sizes, scales, table, w, plan, chunk, work, memory):
     lap(clock.STATES_BACK)
 
 
+class Entries(NamedTuple):
+    """The entry points for a memory: a chunk there, and a chunk back. They are compiled apart, on two cores."""
+
+    there: Any
+    back: Any
+
+
 @cache
-def run(kind: type) -> Any:
-    """The entry point for a memory: run a call's chunks, those of a lane in order, lanes as threads come for them."""
+def entries(kind: type) -> Entries:
+    """Those of a memory, by the class of its work."""
 
     @entry
-    def run(address):
-        call = unfold(Call, address)
+    def chunk_there(address):
+        chunk = unfold(Chunk, address)
+        call = unfold(Call, chunk.call)
         sizes, scales, w = unfold(Sizes, call.sizes), unfold(Scales, call.scales), unfold(Weights, call.weights)
-        table = table_at(call.table)
-        denormals = flush_denormals()
-        lap(0)
-        lane = claim(address)
-        while lane < call.lanes:
-            for c in range(call.chunk_count):
-                chunk = unfold(Chunk, call.chunks + 8 * CHUNK * c)
-                if chunk.lane == lane:
-                    plan = unfold(Plan, chunk.plan)
-                    work, memory = unfold(Work, chunk.work), unfold(kind, chunk.memory)
-                    if call.what & THERE:
-                        there(call, sizes, scales, table, w, plan, chunk, work, memory)
-                    if call.what & LOSS:
-                        sums_at(call.sums)[1 + c] = lose(call, sizes, plan, work)
-                    if call.what & BACK:
-                        back(call, sizes, scales, table, w, plan, chunk, work, memory)
-            lane = claim(address)
-        restore_denormals(denormals)
+        work, memory = unfold(Work, chunk.work), unfold(kind, chunk.memory)
+        there(call, sizes, scales, table_at(call.table), w, unfold(Plan, chunk.plan), chunk, work, memory)
 
-    return run
+    @entry
+    def chunk_back(address):
+        chunk = unfold(Chunk, address)
+        call = unfold(Call, chunk.call)
+        sizes, scales, w = unfold(Sizes, call.sizes), unfold(Scales, call.scales), unfold(Weights, call.weights)
+        work, memory = unfold(Work, chunk.work), unfold(kind, chunk.memory)
+        back(call, sizes, scales, table_at(call.table), w, unfold(Plan, chunk.plan), chunk, work, memory)
+
+    return Entries(chunk_there, chunk_back)
+
+
+@entry
+def run(address):
+    """Run a call's chunks, those of a lane in order, lanes as threads come for them."""
+    call = unfold(Call, address)
+    sizes = unfold(Sizes, call.sizes)
+    denormals = flush_denormals()
+    lap(0)
+    lane = claim(address)
+    while lane < call.lanes:
+        for c in range(call.chunk_count):
+            place = call.chunks + 8 * CHUNK * c
+            chunk = unfold(Chunk, place)
+            if chunk.lane == lane:
+                if call.what & THERE:
+                    invoke(call.there, place)
+                if call.what & LOSS:
+                    sums_at(call.sums)[1 + c] = lose(call, sizes, unfold(Plan, chunk.plan), unfold(Work, chunk.work))
+                if call.what & BACK:
+                    invoke(call.back, place)
+        lane = claim(address)
+    restore_denormals(denormals)
