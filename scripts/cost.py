@@ -12,7 +12,7 @@ import argparse
 import time
 
 from nsm.experiments.paper import EXPERIMENTS, cells
-from nsm.machine import PRESETS
+from nsm.names import PRESETS
 from nsm.training.config import RunConfig
 from nsm.training.loop import _batches, build, task_pair
 

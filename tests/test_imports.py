@@ -27,6 +27,7 @@ class Room(NamedTuple):
 # From the ground up. A file below a package is in its room; a new room gets a line here.
 ROOMS = {
     "version": Room(),
+    "names": Room(),
     "checks": Room(),
     "files": Room(),
     # Tasks: without the model, and without a compiler.
@@ -42,20 +43,26 @@ ROOMS = {
     "operands": Room("checks controllers memories programs", "numpy torch"),
     "pretrained": Room("checks files memories", "numpy torch safetensors"),
     "fused": Room("checks files similarity controllers memories programs description", "numpy torch numba llvmlite"),
-    "machine": Room("checks nested controllers memories programs description operands pretrained fused", "numpy torch"),
+    "machine": Room(
+        "names checks nested controllers memories programs description operands pretrained fused", "numpy torch"
+    ),
     # What is done with both.
     "training": Room(
-        "version checks files nested memories programs pretrained fused machine tasks", "numpy torch safetensors"
+        "version names checks files nested memories programs pretrained fused machine tasks", "numpy torch safetensors"
     ),
-    "loading": Room("checks pretrained machine training", "torch safetensors"),
+    "loading": Room("names checks pretrained machine training", "torch safetensors"),
     "nsm": Room("version controllers memories programs machine loading"),
     "experiments": Room(
         "checks files controllers memories programs pretrained machine tasks training", "numpy torch ray"
     ),
     "bench": Room("memories fused machine tasks training experiments", "numpy torch"),
-    "reports": Room("checks nested memories pretrained machine tasks training experiments", "numpy torch matplotlib"),
-    "commands": Room("checks data memories machine tasks training experiments bench reports", "numpy torch tyro rich"),
-    "cli": Room("checks training experiments commands", "tyro"),
+    "reports": Room(
+        "names checks nested memories pretrained machine tasks training experiments", "numpy torch matplotlib"
+    ),
+    "commands": Room(
+        "names checks data memories machine tasks training experiments bench reports", "numpy torch tyro rich"
+    ),
+    "cli": Room("checks training commands", "tyro"),
     "__main__": Room("cli"),
 }
 MODEL = (
@@ -179,7 +186,7 @@ def test_tasks_know_no_model_and_the_model_knows_no_task():
     for name in ("data", "tasks"):
         assert everything_below[name].isdisjoint(MODEL)
     for name in MODEL:
-        assert everything_below[name] <= {"checks", "files", *MODEL}
+        assert everything_below[name] <= {"names", "checks", "files", *MODEL}
     assert everything_below["fused"].isdisjoint({"machine", "operands"})
 
 

@@ -10,7 +10,14 @@ MOST_THREADS = 1024
 
 
 class UserError(ValueError):
-    """A user's mistake, in one sentence. The command line prints it and exits with code 2; anything else is a bug."""
+    """A user's mistake, in one sentence. The command line prints it and exits with code 2."""
+
+
+class Failed(Exception):
+    """Work that failed though nothing was wrong with the command, in one sentence; exit code 1. All else is a bug.
+
+    Each kind of failure is defined where it happens; who only has to tell of it need not import that.
+    """
 
 
 def choose(argument: str, value: str, known: Iterable[str]) -> str:

@@ -11,10 +11,8 @@ from typing import Annotated, NoReturn
 import tyro
 
 from nsm import commands
-from nsm.checks import UserError
-from nsm.experiments.campaign import RunsFailed
-from nsm.training.distribution import RankLost, place
-from nsm.training.learner import Diverged
+from nsm.checks import Failed, UserError
+from nsm.training.place import place
 from nsm.training.signals import Interrupted
 
 DESCRIPTION = "Neural stored-program memory: train a machine, test it, watch it run, reproduce the paper."
@@ -51,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError as error:
         _leave_if_unread()
         _leave(FAILED, str(error))
-    except (Diverged, RankLost, RunsFailed, OSError) as error:
+    except (Failed, OSError) as error:
         _leave(FAILED, str(error))
     except MemoryError as error:
         _leave(FAILED, f"out of memory: {error}" if str(error) else "out of memory")

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from nsm import pretrained
 from nsm.checks import UserError, choose
-from nsm.machine import BACKENDS, Machine, MachineConfig
+from nsm.machine import Machine, MachineConfig
+from nsm.names import BACKENDS
 
 TAKEN = "load takes a directory that save_pretrained wrote, a run's directory, or one of its checkpoints"
 

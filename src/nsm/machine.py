@@ -30,6 +30,7 @@ from nsm.checks import UserError, at_least, choose, positive
 from nsm.controllers import Controller
 from nsm.description import Description, operator
 from nsm.memories import MEMORIES, NTM, Memory, MemoryConfig
+from nsm.names import BACKENDS, PRESETS
 from nsm.nested import apply, check_like, scale, select, stack
 from nsm.operands import NotCovered, operands
 from nsm.programs import Programs, StoredProgramLinear, gumbel_noise, seed_from
@@ -111,10 +112,6 @@ class MachineConfig:
             deviations = replace(self.programs, bounded_keys=True, strength_scale=1 / self.programs.keys, loss="mean")
             config = replace(config, programs=deviations)
         return config
-
-
-PRESETS = ("default", "paper", "authors")
-BACKENDS = ("auto", "reference", "fused")
 
 
 class MachineState(NamedTuple):

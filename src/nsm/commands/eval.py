@@ -15,7 +15,7 @@ from nsm.commands.data import DataDir
 from nsm.commands.ranges import Range, ranges_of, sequences, settings_of, shown
 from nsm.commands.terminal import by_presentation, by_task, console, option
 from nsm.data.source import look_in
-from nsm.machine import BACKENDS
+from nsm.names import BACKENDS
 from nsm.tasks import Continual
 from nsm.training.evaluation import evaluate
 from nsm.training.learner import kept_memory

@@ -27,7 +27,7 @@ from nsm.experiments.engines.engine import Engine, Job, Outcome
 from nsm.experiments.engines.local import Local
 from nsm.experiments.paper import EXPERIMENTS, PUBLISHED_BABI_FAILED, PUBLISHED_BABI_MEAN, PUBLISHED_BABI_TASKS, cells
 from nsm.experiments.summary import Summary, TaskErrors, number, summarise
-from nsm.machine import BACKENDS, PRESETS
+from nsm.names import BACKENDS, PRESETS
 from nsm.training.loop import task_pair
 from nsm.training.signals import Interrupted
 

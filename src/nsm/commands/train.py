@@ -15,8 +15,9 @@ from nsm.commands.terminal import by_presentation, by_task, console, option, pro
 from nsm.data.source import look_in
 from nsm.experiments.recipes import recipe
 from nsm.experiments.results import solves
-from nsm.machine import BACKENDS, PRESETS, MachineConfig
+from nsm.machine import MachineConfig
 from nsm.memories import DNC
+from nsm.names import BACKENDS, PRESETS
 from nsm.tasks import babi
 from nsm.training import tensorboard as events
 from nsm.training.config import RunConfig

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nsm.checks import UserError
+from nsm.checks import Failed, UserError
 from nsm.experiments import results
 from nsm.experiments.engines.engine import Engine, Job, Outcome
 from nsm.experiments.paper import Cell
@@ -17,7 +17,7 @@ from nsm.training.run import RunDirectory
 from nsm.training.signals import asked_by_signal
 
 
-class RunsFailed(Exception):
+class RunsFailed(Failed):
     """Some runs of a campaign failed; the others are done."""
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nsm.checks import UserError, at_least, choose, positive
-from nsm.machine import PRESETS, MachineConfig
+from nsm.machine import MachineConfig
+from nsm.names import PRESETS
 
 OPTIMISERS = ("rmsprop", "adam")
 PROTOCOLS = ("paper", "authors")

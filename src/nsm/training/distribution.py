@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nsm.checks import UserError
+from nsm.checks import Failed, UserError
 from nsm.machine import Noise
 from nsm.tasks import Batch
+from nsm.training.place import place
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)
@@ -30,7 +31,7 @@ TIMEOUT = timedelta(minutes=30)
 longer than rank 0 takes to evaluate."""
 
 
-class RankLost(Exception):
+class RankLost(Failed):
     """Another rank has died or does not answer."""
 
 
@@ -171,15 +172,6 @@ def _answered(collective: Callable[..., Any], *arguments: Any, **options: Any) -
     except RuntimeError as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise RankLost(f"another rank died or did not answer for {TIMEOUT}: {why}") from None
-
-
-def place() -> tuple[int, int]:
-    """The rank of this process and the number of ranks, as torchrun tells them in the environment."""
-    try:
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except (KeyError, ValueError):
-        return 0, 1
-    return (rank, size) if size > 1 else (0, 1)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from nsm import nested
+from nsm.checks import Failed
 from nsm.fused.optimiser import squares
 from nsm.fused.passes import Given, Run, address, addresses, compile_for, kernels
 from nsm.fused.workspace import pool, zeros
@@ -25,7 +26,7 @@ KEPT = "kept."
 """Begins the names of persistent memory in a checkpoint."""
 
 
-class Diverged(Exception):
+class Diverged(Failed):
     """The loss or a weight is no longer a finite number."""
 
 

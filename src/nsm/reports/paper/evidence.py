@@ -13,7 +13,7 @@ from nsm.experiments import results
 from nsm.experiments.paper import EXPERIMENTS, Cell, cells
 from nsm.experiments.results import Key, Record
 from nsm.experiments.summary import Summary, summarise
-from nsm.machine import PRESETS
+from nsm.names import PRESETS
 from nsm.training.run import RunDirectory
 
 
