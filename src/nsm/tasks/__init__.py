@@ -1,4 +1,7 @@
-"""Tasks: sequences to learn from, and the judgement of answers to them."""
+"""Tasks: sequences to learn from, and the judgement of answers to them.
+
+Only the judgement takes torch, which is imported there: a task's name and its sizes are known without it.
+"""
 
 from nsm.tasks.associative_recall import AssociativeRecall
 from nsm.tasks.babi import Babi

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from nsm.checks import UserError, choose
 from nsm.data import babi, source
@@ -18,6 +18,9 @@ from nsm.tasks.arrays import Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.classification import Classification, Share, Tally
 from nsm.tasks.randomness import Draws
+
+if TYPE_CHECKING:
+    import torch
 
 NAME = "babi"
 TRAIN = 0
@@ -171,7 +174,6 @@ class Babi(Classification):
                 shares[f"question_error/qa{task}"] = Share(int(failed[of_task].sum()), int(of_task.sum()))
         return shares
 
-    @torch.no_grad()
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Answers:
         return Answers(**vars(super().metrics(logits, batch)))
 

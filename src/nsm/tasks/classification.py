@@ -1,18 +1,22 @@
 """Tasks whose answers are one of several choices: the softmax loss, and counts that can be added up over batches."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from nsm.checks import UserError
 from nsm.tasks.arrays import Floats
 from nsm.tasks.batch import Batch
 from nsm.tasks.metrics import counted
 from nsm.tasks.task import Task
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Share(NamedTuple):
@@ -21,7 +25,7 @@ class Share(NamedTuple):
     part: int
     whole: int
 
-    def __add__(self, other: "Share") -> "Share":  # type: ignore[override]
+    def __add__(self, other: Share) -> Share:  # type: ignore[override]
         return Share(self.part + other.part, self.whole + other.whole)
 
 
@@ -38,12 +42,12 @@ class EpisodeShare(NamedTuple):
     """Σ whole²"""
 
     @classmethod
-    def of(cls, parts: np.ndarray, wholes: np.ndarray) -> "EpisodeShare":
+    def of(cls, parts: np.ndarray, wholes: np.ndarray) -> EpisodeShare:
         """From the parts and wholes (B,) of B episodes."""
         sums = (parts, wholes, parts * parts, parts * wholes, wholes * wholes)
         return cls(*(int(numbers.sum()) for numbers in sums))
 
-    def __add__(self, other: "EpisodeShare") -> "EpisodeShare":  # type: ignore[override]
+    def __add__(self, other: EpisodeShare) -> EpisodeShare:  # type: ignore[override]
         return EpisodeShare(*(ours + theirs for ours, theirs in zip(self, other, strict=True)))
 
     @property
@@ -73,7 +77,7 @@ class Tally:
     nats: float
     shares: Mapping[str, Share | EpisodeShare] = field(default_factory=dict)
 
-    def __add__(self, other: "Tally") -> "Tally":
+    def __add__(self, other: Tally) -> Tally:
         shares: dict[str, Any] = dict(self.shares)
         for name, share in other.shares.items():
             shares[name] = shares[name] + share if name in shares else share
@@ -122,9 +126,8 @@ class Classification(Task):
         """What to count besides all errors, from wrong (T, B): whether the answer of a step counts and is wrong."""
         return {}
 
-    @torch.no_grad()
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Tally:
-        answers, targets = counted(logits, batch)
+        answers, targets = counted(logits.detach(), batch)
         answers, targets = answers.double(), targets.double()
         wrong = np.zeros(batch.mask.shape, dtype=bool)
         wrong[batch.mask > 0] = (answers.argmax(-1) != targets.argmax(-1)).cpu().numpy()

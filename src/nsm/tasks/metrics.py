@@ -3,17 +3,20 @@
 Only positions with mask 1 are ever looked at, so a model may put anything elsewhere, not-a-number included.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import log
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
-from torch.nn.functional import logsigmoid
 
 from nsm.checks import UserError
 from nsm.tasks.batch import Batch
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Sums(Protocol):
@@ -49,7 +52,7 @@ class Metrics:
     subtask_bit_errors: Mapping[str, int] = field(default_factory=dict)
     optimum_bits: float | None = None
 
-    def __add__(self, other: "Metrics") -> "Metrics":
+    def __add__(self, other: Metrics) -> Metrics:
         if set(self.subtask_bit_errors) != set(other.subtask_bit_errors):
             raise UserError(
                 f"Metrics of different subtasks cannot be added: {sorted(self.subtask_bit_errors)} "
@@ -109,7 +112,6 @@ def loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     return _cross_entropy(answers, targets) / max(targets.numel(), 1)
 
 
-@torch.no_grad()
 def measure(logits: torch.Tensor, batch: Batch, subtasks: tuple[str, ...] = ()) -> Metrics:
     """All sums but `optimum_bits`.
 
@@ -118,7 +120,7 @@ def measure(logits: torch.Tensor, batch: Batch, subtasks: tuple[str, ...] = ()) 
         batch: the batch they answer.
         subtasks: names of the subtasks, in the order of `batch.subtask`.
     """
-    answers, targets = counted(logits, batch)
+    answers, targets = counted(logits.detach(), batch)
     answers, targets = answers.double(), targets.double()
     wrong = (answers > 0) != (targets > 0.5)
     wrong_at = np.zeros(batch.mask.shape, dtype=np.int64)
@@ -128,7 +130,7 @@ def measure(logits: torch.Tensor, batch: Batch, subtasks: tuple[str, ...] = ()) 
         bits=targets.numel(),
         bit_errors=int(wrong_at.sum()),
         perfect=int((wrong_at.sum(axis=0) == 0).sum()),
-        l1_errors=float((torch.sigmoid(answers) - targets).abs().sum()),
+        l1_errors=float((answers.sigmoid() - targets).abs().sum()),
         nats=float(_cross_entropy(answers, targets)),
         subtask_bit_errors={name: int(wrong_at[batch.subtask == index].sum()) for index, name in enumerate(subtasks)},
     )
@@ -139,6 +141,8 @@ def counted(logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Ten
 
     Picked out, not multiplied by the mask: 0 · inf would be not-a-number, in the loss and in its gradient.
     """
+    import torch
+
     if logits.shape != batch.targets.shape:
         raise UserError(f"logits are {tuple(logits.shape)}: they must have the targets' shape {batch.targets.shape}.")
     counted = torch.from_numpy(np.flatnonzero(batch.mask)).to(logits.device)
@@ -148,4 +152,6 @@ def counted(logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Ten
 
 def _cross_entropy(answers: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Σ −ln p(target); with targets of 0 and 1 only, p is a sigmoid of ± the logit, exact even for infinite ones."""
+    from torch.nn.functional import logsigmoid
+
     return -logsigmoid((2.0 * targets - 1.0) * answers).sum()

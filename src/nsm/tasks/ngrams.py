@@ -1,11 +1,12 @@
 """Dynamic N-grams."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from math import log, pi
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 
 from nsm.checks import UserError
 from nsm.tasks.arrays import Bits, Doubles, Ints
@@ -15,6 +16,9 @@ from nsm.tasks.layout import Canvas, Segment
 from nsm.tasks.metrics import Metrics, measure
 from nsm.tasks.randomness import Draws
 from nsm.tasks.task import Task
+
+if TYPE_CHECKING:
+    import torch
 
 _TABLE, _BITS = range(2)
 
@@ -101,6 +105,8 @@ class NGrams(Task):
         of its predictions after a context does not depend on their order:
         Γ(n₁ + ½) Γ(n₀ + ½) / (π Γ(n₁ + n₀ + 1)), n₁ and n₀ being the counts at the end.
         """
+        import torch
+
         batch_size = batch.inputs.shape[1]
         bits = np.concatenate((batch.inputs[::2, :, 0], batch.targets[-1:, :, 0])).T.astype(np.int64)  # (B, length)
         context = np.zeros((batch_size, self.predictions), dtype=np.int64)

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from nsm.checks import UserError, choose
 from nsm.data import omniglot, source
-from nsm.data.warp import turn_and_move
 from nsm.tasks.arrays import Doubles, Floats, Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.classification import Classification, EpisodeShare, one_hot
@@ -162,6 +161,8 @@ class Omniglot(Classification):
 
 def _show(images: npt.NDArray[np.uint8], drawings: list[npt.NDArray[Any]], rows: Floats) -> None:
     """Write drawings, which and how they are turned and moved (n,) each, into the first 400 channels of rows (n, I)."""
+    from nsm.data.warp import turn_and_move
+
     for first in range(0, len(rows), _AT_ONCE):
         some = slice(first, first + _AT_ONCE)
         character, drawing, *turn = (each[some] for each in drawings)

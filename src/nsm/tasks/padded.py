@@ -1,9 +1,10 @@
 """A task on more channels than it needs, to share a model with wider ones."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-import torch
+from typing import TYPE_CHECKING
 
 from nsm.checks import UserError
 from nsm.tasks.batch import Batch
@@ -11,6 +12,9 @@ from nsm.tasks.classification import Classification
 from nsm.tasks.metrics import Sums
 from nsm.tasks.randomness import Draws
 from nsm.tasks.task import Task
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Sequencing tasks: several subtasks in an order told at the beginning."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import torch
 
 from nsm.checks import UserError
 from nsm.tasks import metrics
@@ -15,6 +16,9 @@ from nsm.tasks.layout import Segment, assemble
 from nsm.tasks.metrics import Metrics
 from nsm.tasks.randomness import Draws
 from nsm.tasks.task import PhasedTask, Task
+
+if TYPE_CHECKING:
+    import torch
 
 _ORDER = 0
 

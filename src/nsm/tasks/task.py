@@ -1,18 +1,22 @@
 """What a task is."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 
 from nsm.tasks import metrics
 from nsm.tasks.batch import Batch
 from nsm.tasks.layout import Phases, assemble
 from nsm.tasks.metrics import Sums
 from nsm.tasks.randomness import Draws
+
+if TYPE_CHECKING:
+    import torch
 
 EXAMINED = 50
 """Sequences per batch where nothing is learnt."""
@@ -55,7 +59,7 @@ class Task(ABC):
         """Raise a UserError if something that batches are made of, a data set say, is not there."""
         return
 
-    def held_out(self) -> "Task":
+    def held_out(self) -> Task:
         """The task by which progress is judged: this one, with lengths drawn for every sequence."""
         return replace(self, ragged=True)
 
@@ -97,11 +101,11 @@ class Task(ABC):
         """Sums over the batch's sequences, for logits (T, B, O)."""
         return metrics.measure(logits, batch)
 
-    def singles(self) -> tuple["Task", ...]:
+    def singles(self) -> tuple[Task, ...]:
         """The single tasks this one is made of: itself, or its subtasks or phases."""
         return (self,)
 
-    def mapped(self, change: "Callable[[Task], Task]") -> "Task":
+    def mapped(self, change: Callable[[Task], Task]) -> Task:
         """This task with `change` applied to every single task it is made of."""
         return change(self)
 
