@@ -156,7 +156,12 @@ def cycle_of_modules(source: Path) -> list[str]:
 
 def loaded_by(module: str) -> set[str]:
     """The modules that a fresh Python has after importing one."""
-    code = f"import sys, {module}; print(nsm.__file__, *sys.modules, sep='\\n')"
+    return loaded_after(f"import {module}")
+
+
+def loaded_after(code: str) -> set[str]:
+    """The modules that a fresh Python has after running some code."""
+    code = f"import sys, nsm\n{code}\nprint(nsm.__file__, *sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     file, *names = done.stdout.splitlines()
     assert Path(file).resolve() == Path(nsm.__file__).resolve()
@@ -212,15 +217,44 @@ def test_no_module_imports_itself_through_others():
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("nsm", ("numba", "nsm.fused", "nsm.data", "nsm.tasks", "nsm.training", "matplotlib", "rich", "tyro")),
+        ("nsm", ("torch", "numpy", "nsm.machine", "nsm.data", "nsm.tasks", "nsm.training", "rich", "tyro")),
+        ("nsm.loading", ("numba", "nsm.fused", "nsm.data", "nsm.tasks", "nsm.training", "matplotlib", "rich", "tyro")),
         ("nsm.data.warp", ("numba", "nsm.fused", "nsm.tasks", "nsm.training")),
-        ("nsm.tasks", ("numba", "llvmlite", "nsm.fused", "nsm.training", "matplotlib", "rich", "tyro")),
+        ("nsm.tasks", ("torch", "numba", "llvmlite", "nsm.fused", "nsm.training", "matplotlib", "rich", "tyro")),
     ],
 )
 def test_an_import_brings_no_more_than_it_needs(module, absent):
     names = loaded_by(module)
     assert module in names
     assert names.isdisjoint(absent)
+
+
+# --- the names of the package -----------------------------------------------------------------------------------------
+
+
+def public() -> dict[str, str]:
+    """The names that `nsm/__init__.py` shows to type checkers, and from where."""
+    tree = ast.parse(Path(nsm.__file__).read_text())
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module.startswith("nsm.")]
+    return {alias.name: node.module for node in found for alias in node.names}
+
+
+def test_public_names_are_those_that_type_checkers_see():
+    assert sorted(public()) == sorted(nsm.__all__)
+    for name, module in public().items():
+        assert getattr(nsm, name) is getattr(sys.modules[module], name)
+
+
+@pytest.mark.parametrize("code", ["nsm.NUTM", "from nsm import NUTM", "from nsm import *", "nsm.load"])
+def test_a_public_name_brings_the_model_and_no_compiler(code):
+    names = loaded_after(code)
+    assert {"torch", "nsm.machine"} <= names
+    assert names.isdisjoint(("numba", "nsm.fused", "nsm.data", "nsm.tasks", "nsm.training"))
+
+
+def test_public_names_are_listed_before_they_are_imported():
+    names = loaded_after("assert set(nsm.__all__) <= set(dir(nsm)); assert not hasattr(nsm, 'NTUM')")
+    assert "torch" not in names
 
 
 # --- the check itself -------------------------------------------------------------------------------------------------

@@ -6,11 +6,8 @@ out, state = machine(x)
 trained = nsm.load("runs/copy")
 """
 
-from nsm.controllers import Controller
-from nsm.loading import load
-from nsm.machine import MANN, NUTM, Interface, Machine, MachineConfig, MachineState, Noise, Trace
-from nsm.memories import DNC, LRUA, NTM, Addresses, Head, Memory
-from nsm.programs import ProgramMemory, Programs, StoredProgramLinear, annealing
+from typing import TYPE_CHECKING
+
 from nsm.version import __version__
 
 __all__ = [
@@ -36,3 +33,24 @@ __all__ = [
     "annealing",
     "load",
 ]
+
+if TYPE_CHECKING:
+    from nsm.controllers import Controller
+    from nsm.loading import load
+    from nsm.machine import MANN, NUTM, Interface, Machine, MachineConfig, MachineState, Noise, Trace
+    from nsm.memories import DNC, LRUA, NTM, Addresses, Head, Memory
+    from nsm.programs import ProgramMemory, Programs, StoredProgramLinear, annealing
+else:
+
+    def __getattr__(name):
+        """Import the model when one of its names is first used: it takes torch, `nsm --help` and its like do not."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from nsm import controllers, loading, machine, memories, programs
+
+        for module in (controllers, memories, programs, machine, loading):
+            globals().update({known: getattr(module, known) for known in __all__ if hasattr(module, known)})
+        return globals()[name]
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
