@@ -6,32 +6,19 @@ import os
 import select
 import sys
 from io import TextIOWrapper
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import tyro
-
-from nsm import commands
 from nsm.checks import Failed, UserError
 from nsm.training.place import place
 from nsm.training.signals import Interrupted
+
+if TYPE_CHECKING:
+    from nsm.commands import Command
 
 DESCRIPTION = "Neural stored-program memory: train a machine, test it, watch it run, reproduce the paper."
 FAILED, MISTAKE, INTERRUPTED, UNREAD = 1, 2, 75, 141
 """Exit codes: the run failed; the command was wrong; the run was stopped and goes on when started again; whoever read
 the output has left, as `head` does."""
-
-Command = (
-    Annotated[commands.Demo, tyro.conf.subcommand("demo")]
-    | Annotated[commands.Train, tyro.conf.subcommand("train")]
-    | Annotated[commands.Eval, tyro.conf.subcommand("eval")]
-    | Annotated[commands.Ask, tyro.conf.subcommand("ask")]
-    | Annotated[commands.Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[commands.Collect, tyro.conf.subcommand("collect")]
-    | Annotated[commands.Report, tyro.conf.subcommand("report")]
-    | Annotated[commands.View, tyro.conf.subcommand("view")]
-    | Annotated[commands.Bench, tyro.conf.subcommand("bench")]
-    | Annotated[commands.Data, tyro.conf.subcommand("data")]
-)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -41,7 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="replace")  # a terminal without Σ or ± gets a question mark
     try:
         try:
-            tyro.cli(Command, prog="nsm", description=DESCRIPTION, args=arguments).run()
+            _parse(arguments).run()
         finally:
             sys.stdout.flush()  # also after --help, which leaves: at the interpreter's end it is too late to be caught
     except UserError as error:
@@ -57,6 +44,16 @@ def main(arguments: list[str] | None = None) -> None:
         _leave(INTERRUPTED, "stopped; what was done is saved, and the same command goes on from there")
     except KeyboardInterrupt:
         _leave(130, "stopped")  # as a shell reports it
+
+
+def _parse(arguments: list[str] | None) -> Command:
+    """The command; its options and tyro are imported here, where Ctrl-C is caught."""
+    import tyro
+
+    from nsm.commands import Command
+
+    command: Command = tyro.cli(Command, prog="nsm", description=DESCRIPTION, args=arguments)
+    return command
 
 
 def _leave_if_unread() -> None:

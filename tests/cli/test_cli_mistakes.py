@@ -286,12 +286,12 @@ def test_a_run_that_diverges_ends_with_code_1_and_the_reason_in_its_directory(ns
 
 
 def test_ctrl_c_elsewhere_is_no_traceback(nsm, trained, monkeypatch):
-    from nsm.commands import eval as command
+    from nsm.training import evaluation
 
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "evaluate", interrupt)
+    monkeypatch.setattr(evaluation, "evaluate", interrupt)
     said = nsm("eval", trained)
     assert (said.code, said.err) == (130, "nsm: stopped\n")
 

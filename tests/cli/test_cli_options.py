@@ -7,7 +7,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from nsm.cli import Command
+from nsm.commands import Command
 
 FROZEN = Path(__file__).parent / "options.txt"
 COMMANDS = {get_args(kind)[1].name: get_args(kind)[0] for kind in get_args(Command)}

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from nsm.commands import terminal
-from nsm.commands.reproduce import _display
+from nsm.commands.tables import Display
 from nsm.commands.terminal import Pace, figures, progress_of
 from nsm.experiments.engines.engine import Job, Outcome
 from nsm.experiments.paper import cells
@@ -96,7 +96,7 @@ def test_nothing_when_json_is_wanted(clock):
 def test_a_campaign_has_a_line_per_finished_run_away_from_a_terminal(tmp_path):
     chosen = cells("single", only="copy/", budget=5)
     planned = [Job(cell, 0, tmp_path / cell.name) for cell in chosen]
-    with contextlib.redirect_stderr(Stream(False)) as said, _display("single", planned) as tick:
+    with contextlib.redirect_stderr(Stream(False)) as said, Display("single", planned) as tick:
         tick({planned[0]: None})
         tick({planned[0]: Outcome("done"), planned[1]: None})
         tick({planned[0]: Outcome("done"), planned[1]: Outcome("failed", "no space")})
@@ -113,7 +113,7 @@ def test_a_campaign_has_one_live_table_on_a_terminal(tmp_path, monkeypatch, cloc
     planned = [Job(cell, 0, tmp_path / cell.name) for cell in chosen]
     planned[0].directory.mkdir(parents=True)
     metrics = planned[0].directory / "metrics.jsonl"
-    with contextlib.redirect_stderr(Stream(True)), _display("single", planned) as tick:
+    with contextlib.redirect_stderr(Stream(True)), Display("single", planned) as tick:
         metrics.write_text('{"step": 20, "loss": 0.75}\n')
         tick({planned[0]: None})
         clock.now += 4

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from nsm.experiments.models import models
 from nsm.experiments.paper import EXPERIMENTS, cells
-from nsm.experiments.recipes import FEW_SHOT, RELIABLE, models, recipe
+from nsm.experiments.recipes import FEW_SHOT, RELIABLE, recipe
 from nsm.programs import Programs
 from nsm.tasks import TASKS
 from nsm.training.loop import TRAIN, build, task_pair

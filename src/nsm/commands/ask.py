@@ -8,17 +8,10 @@ from math import prod
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-import torch
 import tyro
 
 from nsm.checks import UserError, at_least, choose
 from nsm.commands.terminal import console, option
-from nsm.data.stories import BLANK, parse_line, sentences, split, vocabulary
-from nsm.machine import Machine
-from nsm.tasks import babi
-from nsm.tasks.classification import one_hot
-from nsm.training.run import RunDirectory
 
 PATH_QUESTION = ("how", "do", "you", "go")
 
@@ -54,6 +47,11 @@ class Ask:
     def run(self) -> None:
         choose("which", self.which, ("best", "last"))
         at_least("runners_up", self.runners_up, 0)
+        from nsm.commands.answers import answer, ask_words, read_story
+        from nsm.data.stories import BLANK
+        from nsm.tasks import babi
+        from nsm.training.run import RunDirectory
+
         asked = ask_words(self.question)
         words = (2 if asked[: len(PATH_QUESTION)] == PATH_QUESTION else 1) if self.words is None else self.words
         shown = [*read_story(self.story), *asked, *[BLANK] * at_least("words", words, 1)]
@@ -73,54 +71,3 @@ class Ask:
             if word.runners_up:
                 others = ", ".join(f"{other} {share:.1%}" for other, share in word.runners_up)
                 say(f"  {'instead of ' + word.word if len(said) > 1 else 'then'}: {others}")
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of an answer: how probable the machine finds it, and what it would have said next."""
-
-    word: str
-    probability: float
-    runners_up: list[tuple[str, float]]
-
-
-def ask_words(question: str) -> tuple[str, ...]:
-    """The words of a question, which need not end with "?"."""
-    try:
-        words = split(question)
-    except UserError as error:
-        raise UserError(f"the question can't be asked: {error}") from None
-    if not words or words == ("?",):
-        raise UserError("the question is empty")
-    return words if words[-1] == "?" else (*words, "?")
-
-
-def read_story(path: Path) -> list[str]:
-    """The words of a story, with a blank for every word of an answer."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} can't be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
-    shown: list[str] = []
-    for position, sentence in sentences(text):
-        try:
-            line = parse_line(sentence)
-        except UserError as error:
-            raise UserError(f"{path}, line {position}: {error}") from None
-        shown += line.shown if line.words[-1] in ".?" else (*line.shown, ".")
-    return shown
-
-
-@torch.no_grad()
-def answer(machine: Machine, shown: list[str], words: int, runners_up: int) -> list[Word]:
-    """What the machine says at the last `words` steps of what it is shown."""
-    numbers = vocabulary()
-    names = list(numbers)
-    x = one_hot(np.array([numbers[word] for word in shown]), len(numbers))[:, None]
-    logits, _ = machine.eval()(torch.from_numpy(x))
-    said = []
-    for probabilities in logits[-words:, 0].softmax(-1):
-        ranked = probabilities.argsort(descending=True, stable=True)[: 1 + runners_up].tolist()
-        first, *others = [(names[i], float(probabilities[i])) for i in ranked]
-        said.append(Word(*first, others))
-    return said

@@ -8,7 +8,6 @@ from typing import Annotated
 
 from rich.table import Table
 
-from nsm import bench
 from nsm.checks import UserError, thread_count
 from nsm.commands.terminal import console, option
 
@@ -36,6 +35,8 @@ class Bench:
     """Print JSON: a list of rows."""
 
     def run(self) -> None:
+        from nsm import bench
+
         chosen = [
             shape
             for shape in bench.shapes()

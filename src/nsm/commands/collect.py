@@ -7,7 +7,6 @@ from pathlib import Path
 
 from nsm.checks import UserError
 from nsm.commands.terminal import console
-from nsm.experiments import results
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,8 @@ class Collect:
     """Where to keep them."""
 
     def run(self) -> None:
+        from nsm.experiments import results
+
         if not results.find(self.runs):
             raise UserError(f"{self.runs} has no runs of nsm reproduce in it")
         try:

@@ -11,7 +11,6 @@ import tyro
 
 from nsm.checks import UserError, choose
 from nsm.commands.terminal import console, option
-from nsm.data import babi, omniglot
 from nsm.data.source import Finding, RemoteFile, fetch, root
 
 
@@ -23,7 +22,6 @@ class DataSet(Protocol):
     def check(self, root: Path) -> Finding: ...
 
 
-DATA_SETS: dict[str, DataSet] = {"omniglot": omniglot, "babi": babi}
 DataDir = Annotated[Path | None, option("PATH", "$NSM_DATA, or nsm in the user's data directory")]
 """An option of every command that reads data."""
 
@@ -48,7 +46,10 @@ class Data:
 
     def run(self) -> None:
         choose("action", self.action, ("fetch", "check"))
-        data_set = DATA_SETS[choose("data set", self.name, DATA_SETS)]
+        from nsm.data import babi, omniglot
+
+        data_sets: dict[str, DataSet] = {omniglot.NAME: omniglot, babi.NAME: babi}
+        data_set = data_sets[choose("data set", self.name, data_sets)]
         directory = root(self.data_dir)
         if self.action == "fetch":
             fetch(data_set.FILES, directory / self.name)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from nsm.checks import at_least
 from nsm.commands.terminal import console, progress_of
-from nsm.commands.view import watch, write_page
-from nsm.experiments.recipes import recipe
-from nsm.machine import Trace
-from nsm.tasks import with_ranges
-from nsm.training.evaluation import TEST, evaluate
-from nsm.training.loop import task_pair, train
-from nsm.training.run import RunDirectory
+
+if TYPE_CHECKING:
+    from nsm.machine import Trace
+    from nsm.training.run import RunDirectory
 
 ITERATIONS = 12_000
 WATCHED = 30
@@ -37,9 +33,18 @@ class Demo:
     """The run's directory; a demo that was stopped goes on there."""
 
     def run(self) -> None:
+        at_least("seed", self.seed, 0)
+        import torch
+
+        from nsm.experiments.recipes import recipe
+        from nsm.tasks import with_ranges
+        from nsm.training.evaluation import TEST, evaluate
+        from nsm.training.loop import task_pair, train
+        from nsm.training.run import RunDirectory
+
         torch.set_num_threads(1)
         say = console().print
-        config = recipe("copy", "nutm", iterations=ITERATIONS, seed=at_least("seed", self.seed, 0))
+        config = recipe("copy", "nutm", iterations=ITERATIONS, seed=self.seed)
         RunDirectory(self.out).check(config)
         machine = config.machine
         assert machine.memory is not None
@@ -72,7 +77,8 @@ class Demo:
 
 def _pages(run: RunDirectory) -> dict[str, Path]:
     """Write what was learned and what is done with it as pages, in the run's directory."""
-    # Figures take half a second to import, which the other commands need not wait for.
+    # Here, because figures take half a second to import, and training need not wait for that.
+    from nsm.commands.pages import watch, write_page
     from nsm.reports.document import to_html
     from nsm.reports.run_report import run_report
 

@@ -7,19 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import tyro
 
 from nsm.checks import at_least, choose, thread_count
 from nsm.commands.data import DataDir
-from nsm.commands.ranges import Range, ranges_of, sequences, settings_of, shown
+from nsm.commands.ranges import LIKE, Range, ranges_of, shown
 from nsm.commands.terminal import by_presentation, by_task, console, option
 from nsm.data.source import look_in
 from nsm.names import BACKENDS
-from nsm.tasks import Continual
-from nsm.training.evaluation import evaluate
-from nsm.training.learner import kept_memory
-from nsm.training.run import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -61,16 +56,27 @@ class Eval:
     """Print JSON."""
 
     def run(self) -> None:
-        torch.set_num_threads(thread_count(self.threads))
+        threads = thread_count(self.threads)
         choose("which", self.which, ("best", "last"))
+        choose("like", self.like, LIKE)
         choose("backend", self.backend, BACKENDS)
         if self.sequences is not None:
             at_least("sequences", self.sequences, 1)
+        ranges = ranges_of(self)
         look_in(self.data_dir)
+        import torch
+
+        from nsm.commands.sequences import sequences, settings_of
+        from nsm.tasks import Continual
+        from nsm.training.evaluation import evaluate
+        from nsm.training.learner import kept_memory
+        from nsm.training.run import RunDirectory
+
+        torch.set_num_threads(threads)
         run = RunDirectory(self.directory)
         config = run.config()
         persistent = config.persistent if self.persistent is None else self.persistent
-        test = sequences(config, self.like, ranges_of(self))
+        test = sequences(config, self.like, ranges)
         machine = run.machine(self.which, self.backend)
         # What training left in memory goes with its tape: on one of another size memory begins empty.
         kept = kept_memory(machine, run.checkpoint(self.which).optimiser) if persistent and not self.slots else None

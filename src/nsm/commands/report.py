@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
 from nsm.checks import UserError
 from nsm.commands.data import DataDir
 from nsm.commands.terminal import console, option
-from nsm.commands.view import watch, write_page
 from nsm.data.source import look_in
-from nsm.training.run import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -41,19 +38,23 @@ class Report:
     """Where data sets lie, a directory for each."""
 
     def run(self) -> None:
-        torch.set_num_threads(1)
         look_in(self.data_dir)
-        # Figures take half a second to import, which the other commands need not wait for.
+        roots = [_root("runs", self.runs), _root("results", self.results)] if self.directory is None else []
+        import torch
+
+        from nsm.commands.pages import watch, write_page
         from nsm.reports.document import save_pictures, to_html, to_markdown
         from nsm.reports.paper.evidence import Evidence
         from nsm.reports.paper.report import report
         from nsm.reports.run_report import run_report
+        from nsm.training.run import RunDirectory
 
+        torch.set_num_threads(1)
         if self.directory is not None:
             run = RunDirectory(self.directory)
             document = run_report(run, watch(run, samples=1)[0])
         else:
-            document = report(Evidence(_root("runs", self.runs), _root("results", self.results)))
+            document = report(Evidence(*roots))
         out = self.out or (self.directory / "report.html" if self.directory else Path("report.html"))
         write_page(out, to_html(document))
         console().print(f"The report is {out}.")

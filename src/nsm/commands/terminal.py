@@ -7,14 +7,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from nsm.training.loop import Progress as RunProgress
-from nsm.training.loop import Report
+if TYPE_CHECKING:
+    from nsm.training.loop import Progress as RunProgress
+    from nsm.training.loop import Report
 
 REFRESH = 0.2
 """Seconds between two looks at a bar."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -13,17 +13,12 @@ from nsm.checks import UserError, choose, thread_count
 from nsm.commands.data import DataDir
 from nsm.commands.terminal import by_presentation, by_task, console, option, progress_of
 from nsm.data.source import look_in
-from nsm.experiments.recipes import recipe
-from nsm.experiments.results import solves
-from nsm.machine import MachineConfig
-from nsm.memories import DNC
 from nsm.names import BACKENDS, PRESETS
-from nsm.tasks import babi
-from nsm.training import tensorboard as events
-from nsm.training.config import RunConfig
-from nsm.training.distribution import joined
-from nsm.training.loop import model_name, train
-from nsm.training.start import Start, read
+
+if TYPE_CHECKING:
+    from nsm.machine import MachineConfig
+    from nsm.training.config import RunConfig
+    from nsm.training.start import Start
 
 MOST_HEADS = 32
 MEMORY_OPTIONS = (
@@ -175,12 +170,23 @@ class Train:
     json: bool = False
     """Print the result as JSON."""
 
-    def config(self, start: Start | None = None) -> RunConfig:
-        """The resolved configuration; the machine's is that of `start`, if there is one, but for what was given."""
+    def check(self) -> None:
+        """Raise a UserError for what can be known to be wrong without torch."""
+        from nsm.experiments.models import models
+
+        thread_count(self.threads)
         choose("preset", self.preset, PRESETS)
         choose("backend", self.backend, BACKENDS)
+        choose("model", self.model, models(self._task))
         if self.heads is not None and self.heads > MOST_HEADS:
             raise UserError(f"heads must be at most {MOST_HEADS}, was {self.heads}")
+
+    def config(self, start: Start | None = None) -> RunConfig:
+        """The resolved configuration; the machine's is that of `start`, if there is one, but for what was given."""
+        from nsm.experiments.recipes import recipe
+        from nsm.training.config import RunConfig
+        from nsm.training.loop import model_name
+
         config = recipe(self._task, self.model, self.preset, self.programs)
         if start is not None and (model := model_name(start.machine)) != model_name(config.machine):
             raise UserError(f"--model must be {model} like the machine of {start.place}, was {self.model}")
@@ -202,6 +208,8 @@ class Train:
     @property
     def _task(self) -> str:
         """The task's full name."""
+        from nsm.tasks import babi
+
         if self.tasks is None:
             return self.task
         if self.task != babi.NAME:
@@ -209,6 +217,8 @@ class Train:
         return f"{babi.NAME}-{self.tasks}"
 
     def _machine(self, machine: MachineConfig) -> MachineConfig:
+        from nsm.memories import DNC
+
         names = {"controller": "kind", "size": "size", "input_gain": "input_gain", "forget_bias": "forget_bias"}
         controller = self._given(names)
         interface = self._given({"interface_fan": "fan", "interface_keys": "keys", "sharpness": "sharpness"})
@@ -245,8 +255,13 @@ class Train:
         return {theirs: getattr(self, ours) for ours, theirs in names.items() if getattr(self, ours) is not None}
 
     def run(self) -> None:
-        thread_count(self.threads)
         look_in(self.data_dir)
+        self.check()
+        from nsm.training import tensorboard as events
+        from nsm.training.distribution import joined
+        from nsm.training.loop import train
+        from nsm.training.start import read
+
         start = None if self.start is None else read(self.start)
         config = self.config(start)
         if self.tensorboard:
@@ -269,6 +284,8 @@ class Train:
 
 def describe(result: dict[str, Any], out: Path) -> None:
     """A result in plain words."""
+    from nsm.experiments.results import solves
+
     say = console().print
     words = {True: f", solved at iteration {result['solved_step'] or 0:,}", False: ", not solved", None: ""}
     solved = words[solves(result, None)]

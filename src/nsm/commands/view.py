@@ -6,20 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
 from nsm.checks import UserError, at_least, choose
 from nsm.commands.data import DataDir
-from nsm.commands.ranges import Range, Ranges, ranges_of, sequences, settings_of, shown
-from nsm.commands.serve import serve
+from nsm.commands.ranges import LIKE, Range, ranges_of
 from nsm.commands.terminal import console, option
 from nsm.data.source import look_in
-from nsm.reports.execution import Execution, execute
-from nsm.reports.viewer import page
-from nsm.tasks import Continual
-from nsm.training.loop import model_name
-from nsm.training.run import RunDirectory
 
 MOST_SAMPLES = 50
 FIGURES = (".svg", ".pdf", ".png")
@@ -67,15 +60,22 @@ class View:
     """Where to serve it."""
 
     def run(self) -> None:
-        torch.set_num_threads(1)
         choose("which", self.which, ("best", "last"))
+        choose("like", self.like, LIKE)
         at_least("port", self.port, 0)
         look_in(self.data_dir)
         if at_least("samples", self.samples, 1) > MOST_SAMPLES:
             raise UserError(f"samples must be at most {MOST_SAMPLES}, was {self.samples}")
         if self.figure is not None and self.figure.suffix not in FIGURES:
             raise UserError(f"figure must end with {', '.join(FIGURES)}, was {str(self.figure)!r}")
-        run, ranges = RunDirectory(self.directory), ranges_of(self)
+        ranges = ranges_of(self)
+        import torch
+
+        from nsm.commands.pages import watch, write_page
+        from nsm.training.run import RunDirectory
+
+        torch.set_num_threads(1)
+        run = RunDirectory(self.directory)
         executions, text = watch(run, self.which, self.samples, self.seed, ranges, self.slots, self.like)
         out = self.out or self.directory / "view.html"
         write_page(out, text)
@@ -87,43 +87,6 @@ class View:
             figures.save(figures.execution(executions[0]), self.figure)
             say(f"The figure is {self.figure}.")
         if self.serve:
+            from nsm.commands.serve import serve
+
             serve(text, self.port, lambda address: say(f"Serving it at {address}; stop with Ctrl-C."))
-
-
-def watch(
-    run: RunDirectory,
-    which: str = "best",
-    samples: int = 3,
-    seed: int | None = None,
-    ranges: Ranges | None = None,
-    slots: int | None = None,
-    like: str = "test",
-) -> tuple[list[Execution], str]:
-    """Executions of a run's machine, and the page that shows them."""
-    config = run.config()
-    if config.machine.memory is None:
-        raise UserError(f"the machine of {run.path} has no memory of a known kind: there is nothing to watch")
-    test = sequences(config, like, ranges)
-    machine, step = run.machine(which), run.checkpoint(which).step
-    seed = config.seed if seed is None else at_least("seed", seed, 0)
-    executions = execute(machine, test, samples, seed, slots)
-    programs = config.machine.programs
-    settings = [] if isinstance(test, Continual) else [shown(settings_of(test)).replace("_", " ")]
-    facts = [
-        "no stored programs" if programs is None else f"{programs.count} stored programs a head, {programs.attention}",
-        f"{config.machine.controller.size} units ({config.machine.controller.kind})",
-        f"{machine.parameter_count:,} parameters",
-        f"{which} weights, iteration {step:,} of {config.iterations:,}",
-        f"seed {config.seed}, tested with {seed}",
-        *filter(None, settings),
-    ]
-    return executions, page(executions, f"{config.task}, {model_name(config.machine).upper()}", facts)
-
-
-def write_page(path: Path, text: str) -> None:
-    """Write a page where the user wants it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} can't be written: {error.strerror}") from None

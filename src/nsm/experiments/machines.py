@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 
 from nsm.checks import at_least, choose
 from nsm.controllers import Controller
+from nsm.experiments.models import MODELS
 from nsm.machine import Interface, MachineConfig
 from nsm.memories import DNC, LRUA, NTM
 from nsm.programs import Programs
 
-MODELS = ("ntm", "nutm")
-FEW_SHOT_MODELS = ("mann", "nutm")
-QUESTION_ANSWERING_MODELS = ("dnc", "nutm")
 BABI_WORDS = 159
 BABI_PROGRAMS = (1, 2, 4)
 OMNIGLOT_PIXELS = 20 * 20

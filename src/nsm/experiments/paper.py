@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from nsm.checks import UserError, choose
-from nsm.experiments.recipes import recipe
-from nsm.memories import NTM
-from nsm.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from nsm.training.config import RunConfig
 
 SINGLE = ("copy", "repeat-copy", "associative-recall", "ngrams", "priority-sort", "long-copy")
 SEQUENCING = (
@@ -96,17 +97,26 @@ class Cell:
         return f"{self.row}/{self.model}"
 
 
+def _run(task: str, model: str, preset: str, programs: int | None = None, **changes: Any) -> RunConfig:
+    """The recipe, which takes torch: imported when there is a cell to fill, not to know what there is to reproduce."""
+    from nsm.experiments.recipes import recipe
+
+    return recipe(task, model, preset, programs, **changes)
+
+
 def _single(preset: str) -> Iterator[Cell]:
     for task in SINGLE:
         for model, published in zip(("ntm", "nutm"), PUBLISHED_SINGLE[task], strict=True):
             metric = "cross_entropy_bits" if task == "ngrams" else "bit_errors"
-            yield Cell(task, model, recipe(task, model, preset), metric, published)
+            yield Cell(task, model, _run(task, model, preset), metric, published)
 
 
 def _ablation(preset: str) -> Iterator[Cell]:
     """Associative Recall under every variant of the figure; direct attention and uniform programs have no keys."""
+    from nsm.memories import NTM
+
     task = "associative-recall"
-    nutm, ntm = recipe(task, "nutm", preset), recipe(task, "ntm", preset)
+    nutm, ntm = _run(task, "nutm", preset), _run(task, "ntm", preset)
     programs = nutm.machine.programs
     assert programs is not None
 
@@ -127,12 +137,12 @@ def _ablation(preset: str) -> Iterator[Cell]:
 def _sequencing(preset: str) -> Iterator[Cell]:
     for task in SEQUENCING:
         for model in ("ntm", "nutm"):
-            yield Cell(task, model, recipe(task, model, preset))
+            yield Cell(task, model, _run(task, model, preset))
 
 
 def _continual(preset: str) -> Iterator[Cell]:
     for model in ("ntm", "nutm"):
-        yield Cell("continual", model, recipe("continual", model, preset), "bit_accuracy")
+        yield Cell("continual", model, _run("continual", model, preset), "bit_accuracy")
 
 
 def _factorial(preset: str) -> Iterator[Cell]:
@@ -144,7 +154,7 @@ def _factorial(preset: str) -> Iterator[Cell]:
     """
     for task in ("associative-recall", "repeat-copy", "copy+repeat-copy"):
         for model in ("ntm", "nutm"):
-            config = recipe(task, model, preset)
+            config = _run(task, model, preset)
             if preset != "default" and "+" in task:
                 config = replace(config, batch_size=1, iterations=100_000)
             for scale, fan in (("large", "head"), ("small", "memory")):
@@ -156,7 +166,7 @@ def _few_shot(preset: str) -> Iterator[Cell]:
     for (task, model, persistent), published in PUBLISHED_FEW_SHOT.items():
         second, third, fifth = (percent / 100 for percent in published)
         row = f"{task}-persistent" if persistent else task
-        config = recipe(task, model, preset, persistent=persistent)
+        config = _run(task, model, preset, persistent=persistent)
         yield Cell(row, model, config, "accuracy/2", second, (("accuracy/3", third), ("accuracy/5", fifth)))
 
 
@@ -164,7 +174,7 @@ def _question_answering(preset: str) -> Iterator[Cell]:
     for programs, percent in PUBLISHED_BABI.items():
         model = "dnc" if programs == 1 else "nutm"
         name = model if programs == 1 else f"{model}-{programs}"
-        config = recipe("babi", model, preset, programs)
+        config = _run("babi", model, preset, programs)
         yield Cell("babi", name, config, "error", percent / 100)
 
 
@@ -172,7 +182,7 @@ def _question_answering_singly(preset: str) -> Iterator[Cell]:
     """Not in the paper: every task of bAbI by itself, with four programs."""
     for number in range(1, len(PUBLISHED_BABI_TASKS) + 1):
         task = f"babi-{number}"
-        yield Cell(task, "nutm-4", recipe(task, "nutm", preset, 4), "error")
+        yield Cell(task, "nutm-4", _run(task, "nutm", preset, 4), "error")
 
 
 EXPERIMENTS = {

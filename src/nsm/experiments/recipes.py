@@ -7,15 +7,8 @@ from typing import Any
 
 from nsm import tasks
 from nsm.checks import choose
-from nsm.experiments.machines import (
-    FEW_SHOT_MODELS,
-    MODELS,
-    QUESTION_ANSWERING_MODELS,
-    SYNTHETIC,
-    Synthetic,
-    few_shot,
-    question_answering,
-)
+from nsm.experiments.machines import SYNTHETIC, Synthetic, few_shot, question_answering
+from nsm.experiments.models import models
 from nsm.memories import LRUA, NTM
 from nsm.tasks import babi
 from nsm.training.config import OptimiserConfig, RunConfig
@@ -75,19 +68,11 @@ ALL = 100_000
 """More stories than any part of bAbI has."""
 
 
-def models(task: str) -> tuple[str, ...]:
-    """The models a task is trained with, by the paper's names."""
-    if babi.parse_name(task) is not None:
-        return QUESTION_ANSWERING_MODELS
-    return FEW_SHOT_MODELS if task in FEW_SHOT else MODELS
-
-
 def recipe(task: str, model: str, preset: str = "default", programs: int | None = None, **changes: Any) -> RunConfig:
     """The run of a task with a model under a preset; `changes` are fields of RunConfig.
 
     Machines for few shots and for question answering have another controller, too, if they have other `programs`.
     """
-    tasks.get(task)
     choose("model", model, models(task))
     if task in FEW_SHOT:
         return replace(_few_shot(task, model, preset, programs, bool(changes.get("persistent"))), **changes)
