@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from nsm.checks import Failed, UserError
@@ -16,9 +21,9 @@ if TYPE_CHECKING:
     from nsm.commands import Command
 
 DESCRIPTION = "Neural stored-program memory: train a machine, test it, watch it run, reproduce the paper."
-FAILED, MISTAKE, INTERRUPTED, UNREAD = 1, 2, 75, 141
-"""Exit codes: the run failed; the command was wrong; the run was stopped and goes on when started again; whoever read
-the output has left, as `head` does."""
+FAILED, MISTAKE, INTERRUPTED, STOPPED, UNREAD = 1, 2, 75, 130, 141
+"""Exit codes: the run failed; the command was wrong; the run was stopped and goes on when started again; it was stopped
+by Ctrl-C, as a shell reports it; whoever read the output has left, as `head` does."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -28,7 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="replace")  # a terminal without Σ or ± gets a question mark
     try:
         try:
-            _parse(arguments).run()
+            with _ctrl_c():
+                _parse(arguments).run()
         finally:
             sys.stdout.flush()  # also after --help, which leaves: at the interpreter's end it is too late to be caught
     except UserError as error:
@@ -43,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     except Interrupted:
         _leave(INTERRUPTED, "stopped; what was done is saved, and the same command goes on from there")
     except KeyboardInterrupt:
-        _leave(130, "stopped")  # as a shell reports it
+        _leave(STOPPED, "stopped")
 
 
 def _parse(arguments: list[str] | None) -> Command:
@@ -54,6 +60,33 @@ def _parse(arguments: list[str] | None) -> Command:
 
     command: Command = tyro.cli(Command, prog="nsm", description=DESCRIPTION, args=arguments)
     return command
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the process at once while something is imported, which takes longer than many a command.
+
+    KeyboardInterrupt does not get out of every import: libraries catch it, C code passes on an error of its own, Python
+    prints what a callback raises. Elsewhere it is raised as ever, and where SIGINT is not Python's own it stays so.
+    """
+    pythons = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    heeded = pythons and threading.current_thread() is threading.main_thread()
+    if heeded:
+        signal.signal(signal.SIGINT, _stop)
+    try:
+        yield
+    finally:
+        if heeded:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            _say("stopped")
+            os._exit(STOPPED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _leave_if_unread() -> None:
@@ -72,7 +105,11 @@ def _has_lost_its_reader(descriptor: int) -> bool:
 
 
 def _leave(code: int, sentence: str) -> NoReturn:
+    _say(sentence)
+    raise SystemExit(code) from None
+
+
+def _say(sentence: str) -> None:
     sys.stdout.flush()
     if place()[0] == 0:  # of several ranks, all of which would say the same
-        print(f"nsm: {sentence}", file=sys.stderr)
-    raise SystemExit(code) from None
+        print(f"nsm: {sentence}", file=sys.stderr, flush=True)
