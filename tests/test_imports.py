@@ -62,7 +62,7 @@ ROOMS = {
     "commands": Room(
         "names checks data memories machine tasks training experiments bench reports", "numpy torch tyro rich"
     ),
-    "cli": Room("checks training commands", "tyro"),
+    "cli": Room("version checks training commands", "tyro"),
     "__main__": Room("cli"),
 }
 MODEL = (

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from nsm.checks import Failed, UserError
 from nsm.training.place import place
 from nsm.training.signals import Interrupted
+from nsm.version import __version__
 
-if TYPE_CHECKING:
-    from nsm.commands import Command
+DESCRIPTION = """Neural stored-program memory: train a machine, test it, watch it run, reproduce the paper.
 
-DESCRIPTION = "Neural stored-program memory: train a machine, test it, watch it run, reproduce the paper."
+nsm --version tells which one this is, and with which Python and torch."""
 FAILED, MISTAKE, INTERRUPTED, STOPPED, UNREAD = 1, 2, 75, 130, 141
 """Exit codes: the run failed; the command was wrong; the run was stopped and goes on when started again; it was stopped
 by Ctrl-C, as a shell reports it; whoever read the output has left, as `head` does."""
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         try:
             with _ctrl_c():
-                _parse(arguments).run()
+                _run(sys.argv[1:] if arguments is None else arguments)
         finally:
             sys.stdout.flush()  # also after --help, which leaves: at the interpreter's end it is too late to be caught
     except UserError as error:
@@ -52,14 +52,20 @@ def main(arguments: list[str] | None = None) -> None:
         _leave(STOPPED, "stopped")
 
 
-def _parse(arguments: list[str] | None) -> Command:
-    """The command; its options and tyro are imported here, where Ctrl-C is caught."""
+def _run(arguments: list[str]) -> None:
+    """Parse and call; what that takes is imported here, where Ctrl-C is caught."""
+    if arguments == ["--version"]:  # tyro has no option that does without the command it asks for
+        import platform
+        from importlib.metadata import version
+
+        print(f"nsm {__version__} (Python {platform.python_version()}, torch {version('torch')})")
+        return
     import tyro
 
     from nsm.commands import Command
 
     command: Command = tyro.cli(Command, prog="nsm", description=DESCRIPTION, args=arguments)
-    return command
+    command.run()
 
 
 @contextmanager

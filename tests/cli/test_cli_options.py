@@ -1,13 +1,17 @@
 """The options are a promise: this freezes them. `--help` of every command shows how it is used."""
 
+import platform
 import sys
 from dataclasses import MISSING, fields
+from importlib.metadata import version
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
 
+from nsm.cli import DESCRIPTION
 from nsm.commands import Command
+from nsm.version import __version__
 
 FROZEN = Path(__file__).parent / "options.txt"
 COMMANDS = {get_args(kind)[1].name: get_args(kind)[0] for kind in get_args(Command)}
@@ -15,7 +19,7 @@ COMMANDS = {get_args(kind)[1].name: get_args(kind)[0] for kind in get_args(Comma
 
 def options() -> str:
     """One line per option: the command, the option, its type and its default."""
-    lines = []
+    lines = ["--version"] if "nsm --version" in DESCRIPTION else []
     for name, command in COMMANDS.items():
         types = get_type_hints(command)
         for field in fields(command):
@@ -54,6 +58,12 @@ def test_every_option_is_explained(command):
     for field in fields(COMMANDS[command]):
         at = next(i for i, line in enumerate(source) if line.startswith(f"    {field.name}: "))
         assert source[at + 1].strip().startswith('"""'), f"{command}: {field.name} has no explanation"
+
+
+def test_the_version_is_told(nsm):
+    said = nsm("--version")
+    assert (said.code, said.err) == (0, "")
+    assert said.out == f"nsm {__version__} (Python {platform.python_version()}, torch {version('torch')})\n"
 
 
 def test_all_commands_are_listed(nsm):

@@ -23,6 +23,7 @@ finally:
     ("arguments", "code"),
     [
         ("--help", 0),
+        ("--version", 0),
         ("train --help", 0),
         ("bench --help", 0),
         ("report --help", 0),
@@ -55,7 +56,7 @@ def test_help_and_mistakes_do_not_wait_for_what_does_the_work(arguments, code):
     assert done.returncode == code
     assert "Traceback" not in done.stderr
     imported = done.stdout.splitlines()[-1].split()
-    assert "nsm.commands.train" in imported
+    assert "nsm.cli" in imported
     assert HEAVY.isdisjoint(imported)
 
 
