@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-from nsm.bench import learner, random_batch, shapes
+from nsm.bench import Work, loop, shapes
 from nsm.fused import clock
-from nsm.tasks import Copy
-from nsm.training.learner import FusedLearner
 
 ITERATIONS = 300
 
@@ -19,16 +17,17 @@ def main(wanted: str) -> None:
     for shape in shapes():
         if wanted not in f"{shape.name} {shape.batch}":
             continue
-        loop, task, batch = learner(shape.machine, shape.batch, FusedLearner, 1), Copy(), random_batch(shape)
+        work = Work(shape)
+        learner = loop(work, 1)
         for step in range(5):
-            loop.step(task, batch, step)
+            learner.step(work.task, work.batch, step)
         clock.cycles[:] = 0
         began = time.perf_counter()
         rounds = max(3, ITERATIONS // shape.batch)
         for step in range(rounds):
-            loop.step(task, batch, step)
+            learner.step(work.task, work.batch, step)
         took = time.perf_counter() - began
-        _print(shape.name, shape.batch, clock.cycles.copy(), rounds * shape.steps * shape.batch, took)
+        _print(shape.name, shape.batch, clock.cycles.copy(), rounds * shape.words, took)
 
 
 def _print(name: str, batch: int, spent, sample_steps: int, took: float) -> None:

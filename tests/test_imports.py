@@ -55,9 +55,12 @@ ROOMS = {
     "experiments": Room(
         "checks files controllers memories programs pretrained machine tasks training", "numpy torch ray"
     ),
-    "bench": Room("memories fused machine tasks training experiments", "numpy torch"),
     "reports": Room(
         "names checks nested memories pretrained machine tasks training experiments", "numpy torch matplotlib"
+    ),
+    "bench": Room(
+        "checks nested similarity memories operands fused machine tasks training experiments reports",
+        "numpy torch numba matplotlib jax",
     ),
     "commands": Room(
         "names checks data memories machine tasks training experiments bench reports", "numpy torch tyro rich"

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from rich.table import Table
 
-from nsm.checks import UserError, thread_count
+from nsm.checks import UserError, positive, thread_count
 from nsm.commands.terminal import console, option
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Compare the fused back end with the reference: equality first, then times, in one process.
+    """Measure our speed and that of others who compute the same: equality first, then times, in one process.
 
-    Run it on a quiet machine.
+    Run it on a quiet machine. A system that computes something else is not timed, and the exit code is 1.
 
-    Example: nsm bench --only copy
+    Example: nsm bench --only copy --peers eager,jax
     """
 
     only: Annotated[str | None, option("STR", "all")] = None
@@ -26,13 +31,17 @@ class Bench:
     batch: Annotated[int | None, option("INT", "all")] = None
     """Only this batch size."""
     threads: Annotated[int | None, option("INT", "1 at batch 1, 2 above")] = None
-    """Threads for both back ends."""
+    """Threads for all systems; JAX has one, or as many as there are cores."""
     seconds: float = 2.0
-    """How long each back end is timed per shape."""
+    """How long each thing is timed per shape."""
+    peers: str = "eager"
+    """Whom to compare with: eager, compiled (torch.compile, a minute a shape), jax; several with commas, or none."""
     growth: bool = True
     """Also measure how time grows with T, N, B and P."""
     json: bool = False
-    """Print JSON: a list of rows."""
+    """Print JSON: the machine, and a list of rows."""
+    picture: Annotated[Path | None, option("PATH", "none")] = None
+    """Draw the times into this file, .png or .svg."""
 
     def run(self) -> None:
         from nsm import bench
@@ -47,38 +56,117 @@ class Bench:
             raise UserError(f"no shape fits --only {self.only} --batch {self.batch}; there are {names}")
         if self.threads is not None:
             thread_count(self.threads)
-        rows = []
+        positive("seconds", self.seconds)
+        if self.picture is not None and self.picture.suffix not in (".png", ".svg"):
+            raise UserError(f"a picture is a .png or a .svg, was {self.picture}")
+        peers = bench.chosen(self.peers)
+        rows: list[Row] = []
         for shape in chosen:
-            threads = self.threads or (1 if shape.batch == 1 else 2)
-            rows.append(bench.measure(shape, threads, self.seconds))
+            print(f"{shape.name}, batch {shape.batch}", file=sys.stderr, flush=True)
+            rows.append(bench.measure(shape, self.threads or (1 if shape.batch == 1 else 2), self.seconds, peers))
+        found: Row = {"machine": bench.facts(peers), "rows": rows, "growth": bench.growth() if self.growth else []}
+        if self.picture is not None:
+            bench.save(bench.picture(rows), self.picture)
         if self.json:
-            print(json.dumps(rows, indent=2))
-            return
-        table = Table(title="One training iteration, µs per time step")
-        for name in ("shape", "batch", "threads", "reference", "fused", "ratio", "forward ratio", "GFLOP/s"):
-            table.add_column(name, justify="left" if name == "shape" else "right")
-        for name in ("large GEMM", "share", "worst error", "buffers MiB"):
-            table.add_column(name, justify="right")
-        for r in rows:
-            table.add_row(
-                r["shape"],
-                str(r["batch"]),
-                str(r["threads"]),
-                f"{r['reference_us']:,.0f}",
-                f"{r['fused_us']:,.1f}",
-                f"{r['ratio']:.0f} ×",
-                f"{r['forward_ratio']:.0f} ×",
-                f"{r['gflops']:.1f}",
-                f"{r['gemm_gflops']:.0f}",
-                f"{r['share']:.2f}",
-                f"{r['worst_gradient_error']:.1e}",
-                f"{r['peak_mib']:.0f}",
-            )
-        console().print(table)
-        if self.growth:
-            table = Table(
-                "grows", "value", "µs per iteration", "times the first", title="Growth, Copy, NUTM, one thread"
-            )
-            for r in bench.growth():
-                table.add_row(r["grows"], str(r["value"]), f"{r['iteration_us']:,.0f}", f"{r['times_first']:.2f}")
+            print(json.dumps(found, indent=2))
+        else:
+            _print(found)
+        if any(one["failure"] for row in rows for one in (row, *row["peers"])):
+            raise SystemExit(1)
+
+
+def _print(found: Row) -> None:
+    rows = [row for row in found["rows"] if row["failure"] is None]
+    tables = [_ours(rows), _peers(rows), _words([row for row in rows if row["stories"]]), _growth(found["growth"])]
+    for table in tables:
+        if table.rows:
             console().print(table)
+    for sentence in dict.fromkeys(_notes(found)):
+        console().print(sentence)
+
+
+def _table(title: str, names: str, rows: Sequence[Row], cells: Callable[[Row], Sequence[str]]) -> Table:
+    """Shape and batch, then what `cells` has for each row."""
+    table = Table(title=title)
+    for index, name in enumerate(("shape", "batch", *names.split("|"))):
+        table.add_column(name, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(row["shape"], str(row["batch"]), *cells(row))
+    return table
+
+
+def _ours(rows: Sequence[Row]) -> Table:
+    names = "threads|loop|share\nof GEMM|public\nAPI|to\nloop|infer-\nence|loop\nto it|one\nstep|worst\nerror"
+
+    def cells(row: Row) -> list[str]:
+        return [
+            str(row["threads"]),
+            _us(row["loop_us"]),
+            f"{row['share']:.2f}",
+            _us(row["public_us"]),
+            f"{row['public_to_loop']:.2f} ×",
+            _us(row["inference_us"]),
+            f"{row['loop_to_inference']:.1f} ×",
+            _us(row["step_us"]),
+            f"{row['error']:.0e}",
+        ]
+
+    return _table("Ours, µs per time step of the whole batch", names, rows, cells)
+
+
+def _peers(rows: Sequence[Row]) -> Table:
+    """Training iterations of the others, and how many times ours each of them is."""
+    titles = {peer["name"]: peer["title"] for row in rows for peer in row["peers"] if "title" in peer}
+
+    def cells(row: Row) -> list[str]:
+        shown = [_us(row["loop_us"]), _us(row["public_us"])]
+        by_name = {peer["name"]: peer for peer in row["peers"]}
+        for name in titles:
+            peer = by_name[name]
+            shown += ["not equal" if peer["failure"] else "–", ""]
+            if peer["us"] is not None:
+                shown[-2:] = [_us(peer["us"]), f"{peer['to_loop']:.1f} ×"]
+        errors = [peer["error"] for peer in row["peers"] if peer["error"] is not None]
+        return [*shown, f"{max(errors):.0e}" if errors else "–"]
+
+    names = "|".join(["loop", "public\nAPI", *(f"{title}|to\nloop" for title in titles.values()), "worst\nerror"])
+    return _table("Training iterations, µs per time step of the whole batch", names, rows if titles else [], cells)
+
+
+def _words(rows: Sequence[Row]) -> Table:
+    def cells(row: Row) -> list[str]:
+        rates = (row[f"{part}_words_per_second"] for part in ("loop", "public", "inference"))
+        return [f"{row['words']:,}", str(row["steps"]), *(f"{rate:,.0f}" for rate in rates)]
+
+    return _table("Words per second, padding not counted", "words|longest|loop|public API|inference", rows, cells)
+
+
+def _growth(rows: Sequence[Row]) -> Table:
+    table = Table("grows", "value", "µs per iteration", "times the first", title="Growth, Copy, NUTM, one thread")
+    for r in rows:
+        table.add_row(r["grows"], str(r["value"]), f"{r['iteration_us']:,.0f}", f"{r['times_first']:.2f}")
+    return table
+
+
+def _notes(found: Row) -> list[str]:
+    """What the tables were measured on and against, who was not there, and who was not equal."""
+    versions = ", ".join(f"{name} {version}" for name, version in found["machine"]["versions"].items() if version)
+    notes = [f"{found['machine']['cpu']}, {found['machine']['cores']} cores; {versions}."]
+    speeds = {row["threads"]: row["gemm_gflops"] for row in found["rows"] if row["failure"] is None}
+    notes += [f"A large GEMM on {threads} thread(s): {speed:.0f} GFLOP/s." for threads, speed in speeds.items()]
+    for row in found["rows"]:
+        where = f"{row['shape']}, batch {row['batch']}"
+        if row["failure"]:
+            notes.append(f"{where}: the kernels do not equal the reference: {row['failure']}")
+        for peer in row["peers"]:
+            if peer["absent"]:
+                notes.append(f"{peer['name']}: {peer['absent']}")
+            if peer["failure"]:
+                notes.append(f"{where}: {peer['title']} is not equal to ours and was not timed: {peer['failure']}")
+            if peer["us"] is not None:
+                notes.append(f"{peer['title']}: {peer['version']}")
+    return notes
+
+
+def _us(time: float) -> str:
+    return f"{time:,.1f}" if time < 100 else f"{time:,.0f}"

@@ -1,0 +1,168 @@
+"""The measurement: for every shape equality first, then times, each thing alone, all in one process."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+
+from nsm.bench import peers
+from nsm.bench.equality import Answer, Unequal, check, exact, gradients
+from nsm.bench.timing import fastest, gemm_gflops, torch_threads
+from nsm.bench.work import Shape, Work, operations
+from nsm.experiments.machines import SYNTHETIC
+from nsm.fused.workspace import pool
+from nsm.training.config import RunConfig
+from nsm.training.learner import FusedLearner
+
+
+def loop(work: Work, threads: int) -> FusedLearner:
+    """Our own training loop's learner, with RMSprop and without the loss on keys."""
+    config = RunConfig("copy", work.shape.machine, batch_size=work.shape.batch, key_loss=0.0)
+    return FusedLearner(work.machine("reference"), config, threads)
+
+
+def measure(shape: Shape, threads: int, seconds: float = 2.0, others: Iterable[str] = ("eager",)) -> dict[str, Any]:
+    """One row: ours, and each of the other systems.
+
+    A system that computes something else has a "failure" in place of times.
+    """
+    work = Work(shape)
+    row: dict[str, Any] = {
+        "shape": shape.name,
+        "batch": shape.batch,
+        "threads": threads,
+        "steps": shape.steps,
+        "words": shape.words,
+        "stories": shape.stories,
+        "tolerance": work.tolerance,
+        "failure": None,
+        "peers": [],
+    }
+    with torch_threads(threads):
+        public = peers.Torch(work, "fused")
+        ours = public.answer()
+        try:
+            row["error"] = _equal(work, threads, public, ours)
+        except Unequal as reason:
+            return row | {"failure": str(reason)}
+        row |= _times(work, threads, seconds, public)
+        for name in others:
+            row["peers"].append(measure_peer(name, work, threads, seconds, ours, row["loop_us"]))
+    return row
+
+
+def _equal(work: Work, threads: int, public: peers.Torch, ours: Answer) -> float:
+    """The worst error of all that is ours against the reference in float64."""
+    right, learner = exact(work), loop(work, threads)
+    learner.step(work.task, work.batch, 0)
+    with torch.no_grad():
+        forward = public.forward().numpy()
+        first, _ = public.machine.step(work.x[0], public.machine.initial_state(work.shape.batch))
+    assert right.outputs is not None
+    return max(
+        check(ours, right, work.tolerance),
+        # An update does not touch the gradient that it was made with.
+        check(Answer(None, gradients(learner.machine)), right, work.tolerance),
+        check(Answer(forward, {}), right, work.tolerance),
+        check(Answer(first.numpy()[None], {}), Answer(right.outputs[:1], {}), work.tolerance),
+    )
+
+
+def _times(work: Work, threads: int, seconds: float, public: peers.Torch) -> dict[str, Any]:
+    """Ours: the loop, the public API, a sequence without gradients, one step of it."""
+    gemm, learner, machine = gemm_gflops(), loop(work, threads), public.machine
+    training = fastest(lambda: learner.step(work.task, work.batch, 0), seconds)
+    buffers = pool.bytes / 2**20
+    written = fastest(public.iterate, seconds)
+    with torch.no_grad():
+        forward = fastest(public.forward, seconds)
+        state, x = machine.initial_state(work.shape.batch), work.x[0]
+        step = fastest(lambda: machine.step(x, state), min(seconds, 1.0))
+    gemm = max(gemm, gemm_gflops())  # what ours is a share of is not to be what a busy moment left of it
+    arithmetic = operations(work.shape.machine) * work.shape.words / 1e9
+    return {
+        "loop_us": work.per_step(training),
+        "loop_gflops": arithmetic / training,
+        "gemm_gflops": gemm,
+        "share": arithmetic / training / gemm,
+        "limit_us": work.per_step(arithmetic / gemm),
+        "public_us": work.per_step(written),
+        "public_to_loop": written / training,
+        "inference_us": work.per_step(forward),
+        "loop_to_inference": training / forward,
+        "step_us": step * 1e6,
+        "loop_words_per_second": work.shape.words / training,
+        "public_words_per_second": work.shape.words / written,
+        "inference_words_per_second": work.shape.words / forward,
+        "buffers_mib": buffers,
+    }
+
+
+def measure_peer(name: str, work: Work, threads: int, seconds: float, ours: Answer, loop_us: float) -> dict[str, Any]:
+    """What a training iteration takes another system, if it answers what we do."""
+    found: dict[str, Any] = {"name": name, "failure": None, "absent": None, "error": None, "us": None, "to_loop": None}
+    try:
+        found |= peers.kind(name)._asdict()
+        peer = peers.build(name, work, threads)
+        found["error"] = check(peer.answer(), ours, work.tolerance)
+    except peers.Absent as reason:
+        return found | {"absent": str(reason)}
+    except Unequal as reason:
+        return found | {"failure": str(reason)}
+    peer.iterate()  # whatever is compiled is compiled here
+    took = work.per_step(fastest(peer.iterate, seconds))
+    return found | {"us": took, "to_loop": took / loop_us}
+
+
+def facts(others: Iterable[str] = ()) -> dict[str, Any]:
+    """What the times were taken on and with."""
+    versions: dict[str, str | None] = {"python": platform.python_version(), "numpy": np.__version__}
+    versions |= {"torch": torch.__version__, "numba": numba.__version__}
+    if "jax" in others:
+        versions["jax"] = peers.jax_version()
+    return {"cpu": _cpu(), "cores": os.cpu_count(), "versions": versions}
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
+def growth(seconds: float = 0.5) -> list[dict[str, Any]]:
+    """How an iteration's time grows with T, N, B and P, one at a time, from Copy, NUTM, batch 4."""
+    base = Shape("copy nutm", SYNTHETIC["copy"].machine("nutm"), 40, 4)
+    memory, programs = base.machine.memory, base.machine.programs
+    assert memory is not None
+    assert programs is not None
+    variants = {
+        "T": [(t, replace(base, steps=t)) for t in (40, 80, 160)],
+        "N": [
+            (n, replace(base, machine=replace(base.machine, memory=replace(memory, slots=n)))) for n in (64, 128, 256)
+        ],
+        "B": [(b, replace(base, batch=b)) for b in (4, 8, 16)],
+        "P": [
+            (p, replace(base, machine=replace(base.machine, programs=replace(programs, count=p)))) for p in (1, 2, 4)
+        ],
+    }
+    rows = []
+    for what, cases in variants.items():
+        first = None
+        for value, shape in cases:
+            work = Work(shape)
+            learner = loop(work, 1)
+            took = fastest(lambda one=learner, of=work: one.step(of.task, of.batch, 0), seconds)  # type: ignore[misc]
+            first = first or took
+            rows.append({"grows": what, "value": value, "iteration_us": took * 1e6, "times_first": took / first})
+    return rows

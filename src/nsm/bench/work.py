@@ -1,0 +1,165 @@
+"""What is measured: machines of the paper at the lengths and batches they are trained with, and what a step costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nsm.experiments.machines import SYNTHETIC, few_shot, question_answering
+from nsm.machine import Machine, MachineConfig
+from nsm.memories import DNC, LRUA, NTM
+from nsm.tasks import Babi, Batch, Copy, Task
+
+STORIES = (
+    *(53, 24, 99, 47, 139, 24, 104, 53, 94, 24, 207, 47, 112, 24, 86, 53),
+    *(105, 47, 492, 24, 121, 53, 98, 47, 164, 72, 109, 53, 100, 47, 132, 106),
+)
+"""Words of 32 stories of bAbI: the mean lengths of its twenty tasks, each as often as it has stories; shuffled."""
+ANSWERS, WORDS_PER_ANSWER = 5, 18
+"""A story of bAbI has at most five questions, and about so many words to each."""
+
+SMOOTH, SORTED = 1e-3, 0.1
+"""Tolerances. LRUA and DNC sort their slots by usage: where two are used alike, rounding decides which comes first, in
+float32 otherwise than in float64, and in a few of a thousand steps that changes the rest of a sequence."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A machine of the paper, with the length and batch it is trained at."""
+
+    name: str
+    machine: MachineConfig
+    steps: int
+    batch: int
+    lengths: tuple[int, ...] = ()
+    """Those of the sequences, the longest being `steps`; nothing if all are as long as that."""
+    stories: bool = False
+    """Words in and answers out, few of them, with a softmax; else bits in and bits out at every step."""
+
+    @property
+    def words(self) -> int:
+        """Steps of all sequences together, without those of the padding: only they are of any use."""
+        return sum(self.lengths) or self.steps * self.batch
+
+
+def shapes() -> list[Shape]:
+    """What is measured: the paper's machines, and the batch sizes they are trained with."""
+    copying, sorting = SYNTHETIC["copy"], SYNTHETIC["priority-sort"]
+    found = []
+    for batch in (1, 16):
+        found += [Shape(f"copy {model}", copying.machine(model), 42, batch) for model in ("ntm", "nutm")]
+        found += [Shape(f"priority-sort {model}", sorting.machine(model), 36, batch) for model in ("ntm", "nutm")]
+    found.append(Shape("omniglot lrua p=3", few_shot(10, 3), 75, 16))
+    answering = question_answering(4)
+    found.append(Shape("babi dnc p=4", answering, 80, 32, stories=True))
+    found.append(Shape("babi dnc p=4 mixed", answering, max(STORIES), len(STORIES), STORIES, stories=True))
+    return found
+
+
+def operations(config: MachineConfig) -> int:
+    """Floating-point operations of one time step of one sample, forward and backward.
+
+    Two for each multiply-add of the forward pass's matrix products and passes over the tape, and three times that for
+    forward and backward together.
+    """
+    machine = Machine.from_config(config)
+    n, reads = config.controller.size, machine.memory.read_size
+    gates = 4 if config.controller.kind == "lstm" else 1
+    state = n if config.controller.kind == "lstm" else 0
+    products = gates * n * (config.input_size + reads + state) + (n + reads) * config.output_size
+    programs, keys = (config.programs.count, config.programs.keys + 1) if config.programs else (1, 0)
+    products += sum((n + 1) * (programs * head.size + keys) for head in machine.memory.heads)
+    memory = config.memory
+    assert memory is not None
+    cells = memory.slots * memory.width
+    passes = 0
+    if isinstance(memory, NTM):  # content and read; content, erase and add
+        passes = 2 * memory.read_heads + 3 * memory.write_heads
+    elif isinstance(memory, LRUA):  # content and read; add
+        passes = 2 * memory.read_heads + memory.write_heads
+    elif isinstance(memory, DNC):  # content and read; content, erase and add
+        passes = 2 * memory.read_heads + 3
+    return 3 * 2 * (products + passes * cells)
+
+
+def random_batch(shape: Shape, seed: int = 0) -> Batch:
+    """Random inputs and targets: what a step costs does not depend on what it is about, only on how much of it is 0."""
+    rng = np.random.default_rng(seed)
+    t, b = shape.steps, shape.batch
+    inputs, targets = (
+        np.zeros((t, b, size), np.float32) for size in (shape.machine.input_size, shape.machine.output_size)
+    )
+    lengths = np.array(shape.lengths or (t,) * b, np.int64)
+    mask = (np.arange(t)[:, None] < lengths).astype(np.float32)
+    if shape.stories:
+        time, sample = np.nonzero(mask)
+        inputs[time, sample, rng.integers(0, inputs.shape[2], len(time))] = 1
+        mask[:] = 0
+        for story, length in enumerate(lengths):
+            asked = rng.choice(length, min(ANSWERS, 1 + length // WORDS_PER_ANSWER), replace=False)
+            mask[asked, story] = 1
+            targets[asked, story, rng.integers(0, targets.shape[2], len(asked))] = 1
+    else:
+        inputs[:] = rng.integers(0, 2, inputs.shape) * mask[..., None]
+        targets[:] = rng.integers(0, 2, targets.shape) * mask[..., None]
+    return Batch(inputs, targets, mask, lengths, np.zeros(b, np.int64), np.zeros((t, b), np.int64))
+
+
+@dataclass(frozen=True)
+class Work:
+    """One batch of a shape for every system: the same numbers, the same first weights, the same loss."""
+
+    shape: Shape
+
+    @cached_property
+    def task(self) -> Task:
+        """One whose loss the kernels know; nothing else of it is used, and no data."""
+        return Babi() if self.shape.stories else Copy()
+
+    @cached_property
+    def batch(self) -> Batch:
+        return random_batch(self.shape)
+
+    @cached_property
+    def x(self) -> Tensor:
+        """(T, B, I)"""
+        return torch.from_numpy(self.batch.inputs)
+
+    @cached_property
+    def lengths(self) -> Tensor | None:
+        """(B,), None if all sequences are of one length."""
+        return torch.from_numpy(self.batch.lengths) if self.shape.lengths else None
+
+    @cached_property
+    def answers(self) -> tuple[Tensor, Tensor]:
+        """Where in the T·B steps answers count, and what they should be: words of stories, else bits (…, O)."""
+        where = torch.from_numpy(self.batch.mask).flatten().nonzero().squeeze(1)
+        right = torch.from_numpy(self.batch.targets).flatten(0, 1)[where]
+        return where, right.argmax(-1) if self.shape.stories else right
+
+    @property
+    def tolerance(self) -> float:
+        """How far a number may be from what it should be, as a share of the largest entry of its tensor."""
+        return SMOOTH if isinstance(self.shape.machine.memory, NTM) else SORTED
+
+    def machine(self, backend: str) -> Machine:
+        """A fresh machine, its weights the same each time."""
+        return Machine.from_config(self.shape.machine, backend=backend, generator=torch.Generator().manual_seed(0))
+
+    def loss(self, out: Tensor) -> Tensor:
+        """What somebody would write in torch; the mean over the answers that count. out (T, B, O) → scalar."""
+        where, right = self.answers
+        if self.shape.stories:
+            return F.cross_entropy(out.flatten(0, 1).index_select(0, where), right)
+        if self.lengths is None:
+            return F.binary_cross_entropy_with_logits(out.flatten(0, 1), right)
+        return F.binary_cross_entropy_with_logits(out.flatten(0, 1).index_select(0, where), right)
+
+    def per_step(self, seconds: float) -> float:
+        """µs for one step of the whole batch; sequences of several lengths count as many as have the same words."""
+        return seconds * self.shape.batch / self.shape.words * 1e6
