@@ -51,7 +51,8 @@ ROOMS = {
         "version names checks files nested memories programs pretrained fused machine tasks", "numpy torch safetensors"
     ),
     "loading": Room("names checks pretrained machine training", "torch safetensors"),
-    "nsm": Room("version controllers memories programs machine loading"),
+    "optim": Room("checks fused", "torch"),
+    "nsm": Room("version controllers memories programs machine loading optim"),
     "experiments": Room(
         "checks files controllers memories programs pretrained machine tasks training", "numpy torch ray"
     ),

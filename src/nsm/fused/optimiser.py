@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 
-from nsm.fused.cache import compiled
-from nsm.fused.lanes import fma, load, maximum, minimum, root, splat, store, total
+from nsm.fused.cache import compiled, entry
+from nsm.fused.lanes import floats_at, fma, load, maximum, minimum, root, rows_at, splat, store, total, unfold
 
 
 @compiled
@@ -49,3 +52,70 @@ def adam(p, g, square, velocity, rate, beta1, beta2, epsilon, clip, correction1,
         store(velocity, i, m)
         store(square, i, v)
         store(p, i, fma(step, m / (root(v * inverse2) + eps), load(p, i)))
+
+
+# --- for tensors of their own -----------------------------------------------------------------------------------------
+
+
+class Update(NamedTuple):
+    """An update of several tensors: their addresses, what is remembered of each, and the numbers that are the same for
+    all of them."""
+
+    tensors: int
+    """the address of the table: parameter, gradient, square, velocity, size"""
+    tensor_count: int
+    adam: int
+    """1 for Adam, 0 for RMSprop"""
+    rate: float
+    keep_square: float
+    """α, or β₂"""
+    keep_velocity: float
+    """μ, or β₁"""
+    epsilon: float
+    decay: float
+    """of the weights, added to their gradients"""
+    correction1: float
+    correction2: float
+
+
+tensors_at = rows_at(5)
+
+
+@entry
+def update(address):
+    """The equations of `rmsprop` and `adam`, tensor by tensor."""
+    call = unfold(Update, address)
+    table = tensors_at(call.tensors)
+    for row in range(call.tensor_count):
+        p, g = floats_at(table[row, 0]), floats_at(table[row, 1])
+        square, velocity, size = floats_at(table[row, 2]), floats_at(table[row, 3]), table[row, 4]
+        whole = size // 16 * 16
+        keep, rest = splat(np.float32(call.keep_square)), splat(np.float32(1.0 - call.keep_square))
+        mu, share = splat(np.float32(call.keep_velocity)), splat(np.float32(1.0 - call.keep_velocity))
+        eps, decay = splat(np.float32(call.epsilon)), splat(np.float32(call.decay))
+        step, inverse2 = splat(np.float32(-call.rate / call.correction1)), splat(np.float32(1.0 / call.correction2))
+        for i in range(0, whole, 16):
+            w = load(p, i)
+            x = fma(decay, w, load(g, i))
+            v = fma(keep, load(square, i), rest * x * x)
+            store(square, i, v)
+            if call.adam:
+                m = fma(mu, load(velocity, i), share * x)
+                store(velocity, i, m)
+                store(p, i, fma(step, m / (root(v * inverse2) + eps), w))
+            else:
+                m = fma(mu, load(velocity, i), x / (root(v) + eps))
+                store(velocity, i, m)
+                store(p, i, fma(step, m, w))
+        for i in range(whole, size):
+            x = call.decay * p[i] + g[i]
+            v = call.keep_square * square[i] + (1.0 - call.keep_square) * x * x
+            square[i] = v
+            if call.adam:
+                m = call.keep_velocity * velocity[i] + (1.0 - call.keep_velocity) * x
+                velocity[i] = m
+                p[i] -= call.rate / call.correction1 * m / (math.sqrt(v / call.correction2) + call.epsilon)
+            else:
+                m = call.keep_velocity * velocity[i] + x / (math.sqrt(v) + call.epsilon)
+                velocity[i] = m
+                p[i] -= call.rate * m
