@@ -16,6 +16,7 @@ from nsm import DNC, LRUA, NTM, Controller, Interface, Programs
 from nsm.bench import drawing, measurement, peers
 from nsm.bench.equality import Answer, Unequal, check, exact
 from nsm.bench.timing import fastest
+from nsm.bench.torch_peers import Torch
 from nsm.bench.work import Shape, Work, operations, random_batch, shapes
 from nsm.machine import MachineConfig
 from nsm.training.losses import known
@@ -32,8 +33,8 @@ MACHINES = {
         5, 5, NORMED, DNC(slots=8, width=4, read_heads=2), Programs(2, query_bias=False), Interface(norm=True)
     ),
 }
-TINY = Shape("tiny nutm", MACHINES["nutm"], 4, 2)
-MIXED = Shape("tiny stories", MACHINES["dnc"], 5, 3, (2, 5, 3), stories=True)
+TINY = Shape("priority-sort tiny", MACHINES["nutm"], 4, 2)
+MIXED = Shape("babi dnc p=4 tiny", MACHINES["dnc"], 5, 3, (2, 5, 3), stories=True)
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr("nsm.bench.timing.fastest", lambda action, seconds: fastest(action, SECONDS))
 
 
-class Wrong(peers.Torch):
+class Wrong(Torch):
     """Computes something else, by a little."""
 
     timed = 0
@@ -138,7 +139,7 @@ def test_a_peer_that_computes_something_else_is_not_timed(monkeypatch):
 
 
 def test_ours_is_not_timed_either_if_it_is_wrong(monkeypatch):
-    monkeypatch.setattr(peers, "Torch", Wrong)
+    monkeypatch.setattr(measurement, "Torch", Wrong)
     monkeypatch.setattr(measurement, "_times", lambda *_: pytest.fail("timed"))
     row = measurement.measure(TINY, 1, SECONDS, ["eager"])
     assert "off by" in row["failure"]
@@ -151,7 +152,7 @@ def test_jax_equals_ours(machine):
     lengths = () if machine in ("ntm", "write-first") else (2, 5, 3)
     shape = Shape("tiny", MACHINES[machine], 5, 3, lengths, stories=machine == "dnc")
     work = Work(shape)
-    ours, peer = peers.Torch(work, "fused"), peers.build("jax", work, 1)
+    ours, peer = Torch(work, "fused"), peers.build("jax", work, 1)
     assert check(peer.answer(), ours.answer(), 1e-4) < 1e-4
     # After two updates, too: the optimiser is the same.
     for _ in range(2):
@@ -174,7 +175,7 @@ def test_compiled_steps_equal_ours():
     except peers.Absent as reason:
         pytest.skip(str(reason))
     work = Work(Shape("tiny", replace(MACHINES["ntm"], programs=Programs(2)), 4, 2, (2, 4)))
-    ours, peer = peers.Torch(work, "fused"), peers.build("compiled", work, 1)
+    ours, peer = Torch(work, "fused"), peers.build("compiled", work, 1)
     assert check(peer.answer(), ours.answer(), 1e-4) < 1e-4
     ours.iterate()
     peer.iterate()
@@ -193,8 +194,8 @@ def test_json_has_the_machine_and_a_row_for_every_shape(tiny, tmp_path):
     assert found["machine"]["versions"]["torch"] == torch.__version__
     assert {"numba", "numpy", "python"} <= set(found["machine"]["versions"])
     assert [(row["shape"], row["batch"], row["words"]) for row in found["rows"]] == [
-        ("tiny nutm", 2, 8),
-        ("tiny stories", 3, 10),
+        ("priority-sort tiny", 2, 8),
+        ("babi dnc p=4 tiny", 3, 10),
     ]
     for row in found["rows"]:
         times = ("loop_us", "public_us", "inference_us", "step_us", "limit_us", "gemm_gflops", "share", "buffers_mib")
@@ -221,7 +222,7 @@ def test_the_tables_fit_and_say_who_is_not_there(tiny, monkeypatch):
 
 def test_a_failure_is_told_and_is_the_exit_code(tiny, monkeypatch):
     monkeypatch.setattr(peers, "build", lambda name, work, threads: Wrong(work))
-    said = call("bench", "--no-growth", "--only", "nutm", "--seconds", SECONDS)
+    said = call("bench", "--no-growth", "--only", "sort", "--seconds", SECONDS)
     assert said.code == 1
     assert "not equal to ours and was not timed: " in said.out
 

@@ -48,7 +48,7 @@ else:
         """Import the model when one of its names is first used: it takes torch, `nsm --help` and its like do not."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import nsm.optim  # which makes it one of the globals
+        import nsm.optim  # noqa: F401 (it becomes one of the globals)
         from nsm import controllers, loading, machine, memories, programs
 
         for module in (controllers, memories, programs, machine, loading):

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from nsm.bench.equality import Answer
-from nsm.bench.peers import OPTIMISER, Absent
+from nsm.bench.peer import OPTIMISER, Absent
 from nsm.bench.work import Work
 from nsm.machine import Machine, MachineConfig
 from nsm.memories import DNC, LRUA, NTM

@@ -15,7 +15,9 @@ import torch
 
 from nsm.bench import peers
 from nsm.bench.equality import Answer, Unequal, check, exact, gradients
+from nsm.bench.peer import Absent
 from nsm.bench.timing import fastest, gemm_gflops, torch_threads
+from nsm.bench.torch_peers import Torch
 from nsm.bench.work import Shape, Work, operations
 from nsm.experiments.machines import SYNTHETIC
 from nsm.fused.workspace import pool
@@ -47,7 +49,7 @@ def measure(shape: Shape, threads: int, seconds: float = 2.0, others: Iterable[s
         "peers": [],
     }
     with torch_threads(threads):
-        public = peers.Torch(work, "fused")
+        public = Torch(work, "fused")
         ours = public.answer()
         try:
             row["error"] = _equal(work, threads, public, ours)
@@ -59,7 +61,7 @@ def measure(shape: Shape, threads: int, seconds: float = 2.0, others: Iterable[s
     return row
 
 
-def _equal(work: Work, threads: int, public: peers.Torch, ours: Answer) -> float:
+def _equal(work: Work, threads: int, public: Torch, ours: Answer) -> float:
     """The worst error of all that is ours against the reference in float64."""
     right, learner = exact(work), loop(work, threads)
     learner.step(work.task, work.batch, 0)
@@ -76,7 +78,7 @@ def _equal(work: Work, threads: int, public: peers.Torch, ours: Answer) -> float
     )
 
 
-def _times(work: Work, threads: int, seconds: float, public: peers.Torch) -> dict[str, Any]:
+def _times(work: Work, threads: int, seconds: float, public: Torch) -> dict[str, Any]:
     """Ours: the loop, the public API, a sequence without gradients, one step of it."""
     gemm, learner, machine = gemm_gflops(), loop(work, threads), public.machine
     training = fastest(lambda: learner.step(work.task, work.batch, 0), seconds)
@@ -113,7 +115,7 @@ def measure_peer(name: str, work: Work, threads: int, seconds: float, ours: Answ
         found |= peers.kind(name)._asdict()
         peer = peers.build(name, work, threads)
         found["error"] = check(peer.answer(), ours, work.tolerance)
-    except peers.Absent as reason:
+    except Absent as reason:
         return found | {"absent": str(reason)}
     except Unequal as reason:
         return found | {"failure": str(reason)}

@@ -8,100 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from nsm.bench.equality import Answer, gradients
+from nsm.bench.peer import Absent, Peer
+from nsm.bench.torch_peers import Compiled, Torch
 from nsm.bench.work import Work
 from nsm.checks import choose
-from nsm.machine import MachineState, Noise
-from nsm.nested import scale, select
-from nsm.training.config import OptimiserConfig
-
-OPTIMISER = OptimiserConfig()
-
-
-class Absent(Exception):
-    """Why a peer can't be asked here."""
-
-
-class Peer(Protocol):
-    """A system that learns from one batch, over and over."""
-
-    def answer(self) -> Answer:
-        """Outputs and gradients at the weights it has now; it learns nothing from that."""
-
-    def iterate(self) -> None:
-        """A whole training iteration: forward, loss, backward, update."""
-
-
-class Torch:
-    """A training iteration as anybody would write it with a machine, on either back end."""
-
-    def __init__(self, work: Work, backend: str) -> None:
-        self.work, self.machine = work, work.machine(backend)
-        self.optimiser = torch.optim.RMSprop(
-            self.machine.parameters(),
-            lr=OPTIMISER.learning_rate,
-            alpha=OPTIMISER.alpha,
-            eps=OPTIMISER.epsilon,
-            momentum=OPTIMISER.momentum,
-            foreach=True,
-        )
-
-    def forward(self) -> Tensor:
-        out: Tensor = self.machine(self.work.x, lengths=self.work.lengths)[0]
-        return out
-
-    def answer(self) -> Answer:
-        self.optimiser.zero_grad(set_to_none=True)
-        out = self.forward()
-        self.work.loss(out).backward()
-        return Answer(out.detach().numpy(), gradients(self.machine))
-
-    def iterate(self) -> None:
-        self.optimiser.zero_grad(set_to_none=True)
-        self.work.loss(self.forward()).backward()
-        self.optimiser.step()
-
-
-class Compiled(Torch):
-    """The reference's step as one graph that inductor compiles there and back; Python goes over time.
-
-    The whole loop as one graph would take minutes to compile for each length.
-    """
-
-    def __init__(self, work: Work) -> None:
-        super().__init__(work, "reference")
-        # One graph for each kind of step, and no more: what other shapes left counts towards a limit.
-        torch._dynamo.reset()
-        options: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": {"cpp_wrapper": True}}
-        self.step = torch.compile(self._step, **options)
-        self.last_step = torch.compile(self._last_step, **options)
-
-    def _step(self, x: Tensor, state: MachineState) -> tuple[Tensor, MachineState]:
-        y, after, _ = self.machine._step(x, state, Noise())
-        return y, after
-
-    def _last_step(self, x: Tensor, state: MachineState, running: Tensor) -> tuple[Tensor, MachineState]:
-        """One that some sequences do not have any more."""
-        y, after = self._step(x, state)
-        kept: MachineState = select(running, after, state)
-        return scale(y, running), kept
-
-    def forward(self) -> Tensor:
-        x, lengths = self.work.x, self.work.lengths
-        state, outputs = self.machine.initial_state(x.shape[1]), []
-        shortest = len(x) if lengths is None else int(lengths.min())
-        for t in range(len(x)):
-            if lengths is None or t < shortest:
-                y, state = self.step(x[t], state)
-            else:
-                y, state = self.last_step(x[t], state, t < lengths)
-            outputs.append(y)
-        return torch.stack(outputs)
 
 
 class Kind(NamedTuple):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from rich import box
 from rich.table import Table
 
 from nsm.checks import UserError, positive, thread_count
@@ -80,14 +81,15 @@ def _print(found: Row) -> None:
     tables = [_ours(rows), _peers(rows), _words([row for row in rows if row["stories"]]), _growth(found["growth"])]
     for table in tables:
         if table.rows:
-            console().print(table)
+            console().print(table, end="\n\n")
     for sentence in dict.fromkeys(_notes(found)):
         console().print(sentence)
 
 
 def _table(title: str, names: str, rows: Sequence[Row], cells: Callable[[Row], Sequence[str]]) -> Table:
     """Shape and batch, then what `cells` has for each row."""
-    table = Table(title=title)
+    # Narrow: with every peer in it a table still fits into a hundred columns.
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, name in enumerate(("shape", "batch", *names.split("|"))):
         table.add_column(name, justify="left" if index == 0 else "right")
     for row in rows:
@@ -96,7 +98,7 @@ def _table(title: str, names: str, rows: Sequence[Row], cells: Callable[[Row], S
 
 
 def _ours(rows: Sequence[Row]) -> Table:
-    names = "threads|loop|share\nof GEMM|public\nAPI|to\nloop|infer-\nence|loop\nto it|one\nstep|worst\nerror"
+    names = "thre-\nads|loop|of\nGEMM|public\nAPI|to\nloop|infer-\nence|loop\nto it|one\nstep|worst\nerror"
 
     def cells(row: Row) -> list[str]:
         return [
@@ -104,9 +106,9 @@ def _ours(rows: Sequence[Row]) -> Table:
             _us(row["loop_us"]),
             f"{row['share']:.2f}",
             _us(row["public_us"]),
-            f"{row['public_to_loop']:.2f} ×",
+            _times(row["public_to_loop"]),
             _us(row["inference_us"]),
-            f"{row['loop_to_inference']:.1f} ×",
+            _times(row["loop_to_inference"]),
             _us(row["step_us"]),
             f"{row['error']:.0e}",
         ]
@@ -125,11 +127,12 @@ def _peers(rows: Sequence[Row]) -> Table:
             peer = by_name[name]
             shown += ["not equal" if peer["failure"] else "–", ""]
             if peer["us"] is not None:
-                shown[-2:] = [_us(peer["us"]), f"{peer['to_loop']:.1f} ×"]
+                shown[-2:] = [_us(peer["us"]), _times(peer["to_loop"])]
         errors = [peer["error"] for peer in row["peers"] if peer["error"] is not None]
         return [*shown, f"{max(errors):.0e}" if errors else "–"]
 
-    names = "|".join(["loop", "public\nAPI", *(f"{title}|to\nloop" for title in titles.values()), "worst\nerror"])
+    narrow = [title.replace(" ", "\n").replace(".", ".\n") for title in titles.values()]
+    names = "|".join(["loop", "public\nAPI", *(f"{title}|to\nloop" for title in narrow), "worst\nerror"])
     return _table("Training iterations, µs per time step of the whole batch", names, rows if titles else [], cells)
 
 
@@ -142,7 +145,14 @@ def _words(rows: Sequence[Row]) -> Table:
 
 
 def _growth(rows: Sequence[Row]) -> Table:
-    table = Table("grows", "value", "µs per iteration", "times the first", title="Growth, Copy, NUTM, one thread")
+    table = Table(
+        *("grows", "value", "µs per iteration", "times the first"),
+        title="Growth, Copy, NUTM, one thread",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     for r in rows:
         table.add_row(r["grows"], str(r["value"]), f"{r['iteration_us']:,.0f}", f"{r['times_first']:.2f}")
     return table
@@ -166,6 +176,10 @@ def _notes(found: Row) -> list[str]:
             if peer["us"] is not None:
                 notes.append(f"{peer['title']}: {peer['version']}")
     return notes
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} ×" if ratio >= 100 else f"{ratio:.1f} ×"
 
 
 def _us(time: float) -> str:
