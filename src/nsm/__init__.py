@@ -32,11 +32,10 @@ __all__ = [
     "__version__",
     "annealing",
     "load",
-    "optim",
 ]
 
 if TYPE_CHECKING:
-    from nsm import optim
+    from nsm import optim as optim
     from nsm.controllers import Controller
     from nsm.loading import load
     from nsm.machine import MANN, NUTM, Interface, Machine, MachineConfig, MachineState, Noise, Trace
@@ -46,9 +45,12 @@ else:
 
     def __getattr__(name):
         """Import the model when one of its names is first used: it takes torch, `nsm --help` and its like do not."""
+        if name == "optim":
+            import nsm.optim
+
+            return nsm.optim
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import nsm.optim  # noqa: F401 (it becomes one of the globals)
         from nsm import controllers, loading, machine, memories, programs
 
         for module in (controllers, memories, programs, machine, loading):
