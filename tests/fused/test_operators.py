@@ -438,3 +438,27 @@ def test_a_team_of_threads_does_all_the_work_once(team, monkeypatch):
             assert torch.equal(machine(x)[0], expected)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("default", ["device", "precision"])
+def test_neither_the_default_device_nor_precision_matter(x, default):
+    machine = make()
+    expected, _ = machine(x)
+    expected.sum().backward()
+    gradients = [parameter.grad.clone() for parameter in machine.parameters()]
+    machine.zero_grad()
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64 if default == "precision" else before)
+        torch.set_default_device("meta" if default == "device" else None)
+        out, _ = machine(x)
+        out.sum().backward()
+        with torch.no_grad():
+            again, _ = machine(x)
+    finally:
+        torch.set_default_dtype(before)
+        torch.set_default_device(None)
+    assert torch.equal(out, expected)
+    assert torch.equal(again, expected)
+    for parameter, gradient in zip(machine.parameters(), gradients, strict=True):
+        assert torch.equal(parameter.grad, gradient)

@@ -32,7 +32,7 @@ BACKWARD = (
 )
 
 FLOATS = {torch.float32}
-NOTHING = torch.empty(0, dtype=torch.uint8)
+NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 Found = tuple[Tensor, list[Tensor], list[Tensor], Tensor]
 """out (T, B, O), the leaves of the final state, those of a trace, and bytes that only the way back can read."""
 
@@ -130,8 +130,9 @@ def _forward(*arguments: Any) -> Found:
     run, parameters = Run(k, given, threads), _contiguous(call.parameters)
     passes.compile_for(k.tape.config)
     shape = given.steps, given.batch, k.sizes.outputs
-    out = torch.empty(*shape) if min(given.lengths) == given.steps else torch.zeros(*shape)
-    final = [torch.empty(*shape) for shape in k.state_shapes(given.batch, given.slots)]
+    # Of the input's kind: torch.empty would go by what is the default device and precision.
+    out = call.x.new_empty(shape) if min(given.lengths) == given.steps else call.x.new_zeros(shape)
+    final = [call.x.new_empty(shape) for shape in k.state_shapes(given.batch, given.slots)]
     where = out.data_ptr(), addresses(final)
     if keep:
         kept = pool.take_tensor(k.weights_size + k.kept_size(given.lengths, given.slots, call.trace))
@@ -156,11 +157,12 @@ def _backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments
     given, held = call.given()
     run = Run(k, given, threads, asked)
     d_out, d_final = d_out.contiguous(), _contiguous(d_final)
-    d_x = torch.empty(0)
+    d_x = call.x.new_empty(0)
     if asked:
-        d_x = torch.empty(call.x.shape) if min(given.lengths) == given.steps else torch.zeros(call.x.shape)
-    d_initial = [torch.empty(*shape) for shape in k.state_shapes(given.batch, given.slots)]
-    d_parameters = [torch.empty(*shape) for shape in k.parameters.shapes]
+        whole = min(given.lengths) == given.steps
+        d_x = call.x.new_empty(call.x.shape) if whole else call.x.new_zeros(call.x.shape)
+    d_initial = [call.x.new_empty(shape) for shape in k.state_shapes(given.batch, given.slots)]
+    d_parameters = [call.x.new_empty(shape) for shape in k.parameters.shapes]
     where, fresh = addresses(d_parameters), True
 
     def collect(blocks: list[Block]) -> None:

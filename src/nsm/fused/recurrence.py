@@ -471,7 +471,6 @@ class Entries(NamedTuple):
 def entries(kind: type) -> Entries:
     """Those of a memory, by the class of its work."""
 
-    @entry
     def chunk_there(address):
         chunk = unfold(Chunk, address)
         call = unfold(Call, chunk.call)
@@ -479,7 +478,6 @@ def entries(kind: type) -> Entries:
         work, memory = unfold(Work, chunk.work), unfold(kind, chunk.memory)
         there(call, sizes, scales, table_at(call.table), w, unfold(Plan, chunk.plan), chunk, work, memory)
 
-    @entry
     def chunk_back(address):
         chunk = unfold(Chunk, address)
         call = unfold(Call, chunk.call)
@@ -487,7 +485,11 @@ def entries(kind: type) -> Entries:
         work, memory = unfold(Work, chunk.work), unfold(kind, chunk.memory)
         back(call, sizes, scales, table_at(call.table), w, unfold(Plan, chunk.plan), chunk, work, memory)
 
-    return Entries(chunk_there, chunk_back)
+    # A name, and so a file of the cache, for each: processes that compile for two memories at the same time would take
+    # each other's place in one.
+    for function in (chunk_there, chunk_back):
+        function.__qualname__ = f"{kind.__name__}.{function.__name__}"
+    return Entries(entry(chunk_there), entry(chunk_back))
 
 
 @entry

@@ -172,7 +172,7 @@ class FusedLearner(Learner):
         initial = machine.controller.initial
         self._starts = [initial[name] for name in machine.controller.State._fields if name in initial]
         # Whoever learns no initial state has zeros for it, and nowhere for its gradient.
-        nowhere = [torch.zeros(self.kernels.sizes.size) for _ in range(2 - len(self._starts))]
+        nowhere = [torch.zeros_like(self.flat[: self.kernels.sizes.size]) for _ in range(2 - len(self._starts))]
         self._nowhere = nowhere
         self._gradients_at = addresses([*map(_gradient, (*weights, *self._starts)), *nowhere])
         self._block = zeros(self.kernels.weights_size)
