@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 import nsm
 from fused.compare import Case
 from nsm.checks import UserError
-from nsm.fused import operators, threads
+from nsm.fused import operators, passes, threads
 
 MEMORIES = {
     "ntm": nsm.NTM(slots=16, width=6),
@@ -462,3 +462,22 @@ def test_neither_the_default_device_nor_precision_matter(x, default):
     assert torch.equal(again, expected)
     for parameter, gradient in zip(machine.parameters(), gradients, strict=True):
         assert torch.equal(parameter.grad, gradient)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_without_a_gradient_stretches_of_a_ragged_batch_follow_each_other(memory, monkeypatch):
+    """A sequence stays with its thread from stretch to stretch, however many others have ended."""
+    monkeypatch.setattr(passes, "FORGOTTEN", 1 << 14)
+    machine, x, lengths = make(memory), torch.randn(40, 24, 5), [40, 3, 24, 31, 1, 17] * 4
+    expected, final = machine(x, lengths=lengths)
+    before = torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            for _ in range(10):
+                with torch.no_grad():
+                    out, state = machine(x, lengths=lengths)
+                torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+                torch.testing.assert_close(state.read, final.read, rtol=1e-4, atol=1e-5)
+    finally:
+        torch.set_num_threads(before)

@@ -112,12 +112,15 @@ class Planned(NamedTuple):
 @lru_cache(maxsize=128)
 def plans(lengths: tuple[int, ...], size: int, start: int = 0, stop: int = 1 << 62) -> tuple[Planned, ...]:
     """The chunks of a batch of sequences of these lengths, `size` each, of sequences about as long as each other; of
-    those that reach it, the steps from `start` on."""
+    those that reach it, the steps from `start` on. Which samples go together does not depend on the stretch: who goes on
+    finds the state that the same lane left."""
     found = []
-    ends = np.minimum(np.array(lengths, np.int64), stop) - start
-    order = np.argsort(-ends, kind="stable")[: np.count_nonzero(ends > 0)]
-    for place in range(0, len(order), size):
+    whole = np.array(lengths, np.int64)
+    ends = np.minimum(whole, stop) - start
+    order = np.argsort(-whole, kind="stable")
+    for place in range(0, np.count_nonzero(ends > 0), size):
         samples = order[place : place + size]
+        samples = samples[ends[samples] > 0]
         steps = int(ends[samples[0]])
         counts = (ends[samples][None, :] > np.arange(steps)[:, None]).sum(1)
         first = np.concatenate([[0], np.cumsum(counts)])
@@ -478,7 +481,7 @@ class Template:
         found: list[Job] = []
         for number, (start, stop) in enumerate(outline.spans):
             chunks = plans(outline.lengths, k.chunk, start, stop)
-            lanes = min(outline.threads, len(chunks))
+            lanes = min(outline.threads, -(-len(outline.lengths) // k.chunk))
             for i, planned in enumerate(chunks):
                 p = planned.plan
                 extent = Extent(
