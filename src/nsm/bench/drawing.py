@@ -32,13 +32,11 @@ def picture(rows: Sequence[dict[str, Any]]) -> Figure:
         [row["limit_us"] for row in timed], places, "|", color=INK, markersize=14, label="operations ÷ speed of a GEMM"
     )
     for index, (title, times) in enumerate(systems.items()):
-        found = [(time, place) for place, time in enumerate(times) if time is not None]
-        axes.plot(
-            *zip(*found, strict=True), MARKS[index % len(MARKS)], color=colour(index), label=title
-        ) if found else None
+        shown = [float("nan") if time is None else time for time in times]
+        axes.plot(shown, places, MARKS[index % len(MARKS)], color=colour(index), label=title)
     axes.set_xscale("log")
     axes.set_yticks(places, [f"{row['shape']}, batch {row['batch']}" for row in timed])
-    axes.invert_yaxis()
+    axes.set_ylim(len(timed) - 0.5, -0.5)
     axes.set_xlabel("µs per time step of the whole batch")
     drawn.legend(loc="outside upper center", ncols=4)
     return drawn

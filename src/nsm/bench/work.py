@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,9 +23,9 @@ STORIES = (
 ANSWERS, WORDS_PER_ANSWER = 5, 18
 """A story of bAbI has at most five questions, and about so many words to each."""
 
-SMOOTH, SORTED = 1e-3, 0.1
-"""Tolerances. LRUA and DNC sort their slots by usage: where two are used alike, rounding decides which comes first, in
-float32 otherwise than in float64, and in a few of a thousand steps that changes the rest of a sequence."""
+OPENING = 32
+"""Steps over which gradients are compared where slots are sorted by usage, as in LRUA and DNC: later there are so many
+used nearly alike that rounding decides which comes first, in float32 otherwise than in float64."""
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,13 @@ class Work:
         right = torch.from_numpy(self.batch.targets).flatten(0, 1)[where]
         return where, right.argmax(-1) if self.shape.stories else right
 
-    @property
-    def tolerance(self) -> float:
-        """How far a number may be from what it should be, as a share of the largest entry of its tensor."""
-        return SMOOTH if isinstance(self.shape.machine.memory, NTM) else SORTED
+    @cached_property
+    def opening(self) -> Work:
+        """The part in which every number has to be equal: all of it, or where slots are sorted the first steps."""
+        shape = self.shape
+        if isinstance(shape.machine.memory, NTM) or shape.steps <= OPENING:
+            return self
+        return Work(replace(shape, steps=OPENING, lengths=tuple(min(length, OPENING) for length in shape.lengths)))
 
     def machine(self, backend: str) -> Machine:
         """A fresh machine, its weights the same each time."""

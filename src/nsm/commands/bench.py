@@ -81,7 +81,8 @@ def _print(found: Row) -> None:
     tables = [_ours(rows), _peers(rows), _words([row for row in rows if row["stories"]]), _growth(found["growth"])]
     for table in tables:
         if table.rows:
-            console().print(table, end="\n\n")
+            console().print(table)
+            console().print()
     for sentence in dict.fromkeys(_notes(found)):
         console().print(sentence)
 

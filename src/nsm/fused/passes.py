@@ -112,8 +112,8 @@ class Planned(NamedTuple):
 @lru_cache(maxsize=128)
 def plans(lengths: tuple[int, ...], size: int, start: int = 0, stop: int = 1 << 62) -> tuple[Planned, ...]:
     """The chunks of a batch of sequences of these lengths, `size` each, of sequences about as long as each other; of
-    those that reach it, the steps from `start` on. Which samples go together does not depend on the stretch: who goes on
-    finds the state that the same lane left."""
+    those that reach it, the steps from `start` on. Which samples go together does not depend on the stretch, so that
+    each finds the state which its own lane left."""
     found = []
     whole = np.array(lengths, np.int64)
     ends = np.minimum(whole, stop) - start
