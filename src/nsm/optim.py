@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,15 +19,15 @@ from torch.optim import Optimizer
 from nsm.checks import UserError
 
 
-class _OnePass(Optimizer):
+class _OnePass(Optimizer, ABC):
     """What both share: the state of a parameter, and the call."""
 
     square: str
     velocity: str
 
+    @abstractmethod
     def _numbers(self, group: dict[str, Any], step: int) -> tuple[int, float, float, float, float, float]:
-        """Whether it is Adam, what is kept of square and velocity, ε's, and the two corrections."""
-        raise NotImplementedError
+        """Whether it is Adam, what is kept of square and of velocity, ε, and the two corrections."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
