@@ -58,6 +58,7 @@ def test_training_on_random_tapes_and_lengths_leaves_no_more_than_the_bound(smal
 
 
 def test_a_block_that_somebody_has_is_nobody_elses():
+    pool = Pool()  # not everybody's: what other tests left to the collector would come back to that one meanwhile
     first, second = pool.take(1000), pool.take(1000)
     assert not np.shares_memory(first, second)
     first[:] = 1
