@@ -39,7 +39,7 @@ ROOMS = {
     "controllers": Room("checks", "numpy torch"),
     "memories": Room("checks similarity", "numpy torch"),
     "programs": Room("checks similarity", "numpy torch"),
-    "description": Room("checks controllers memories programs", "numpy torch"),
+    "description": Room("checks controllers memories programs version", "numpy torch"),
     "operands": Room("checks controllers memories programs", "numpy torch"),
     "pretrained": Room("checks files memories", "numpy torch safetensors"),
     "fused": Room("checks files similarity controllers memories programs description", "numpy torch numba llvmlite"),

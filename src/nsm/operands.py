@@ -81,8 +81,10 @@ def _tensors(
     """A module's tensors by name, and those of the optional ones that it has."""
     _check(module, kind)
     # Most are plain parameters: to ask for them as attributes takes three times as long.
-    own = module._parameters
-    found = [own[name] if name in own else getattr(module, name) for name in names + optional]
+    plain: list[Tensor] = [tensor for tensor in map(module._parameters.get, names + optional) if tensor is not None]
+    if len(plain) == len(names) + len(optional):
+        return plain
+    found = [getattr(module, name) for name in names + optional]
     for name, tensor in zip(names, found, strict=False):
         if tensor is None:
             raise NotCovered(f"a {type(module).__name__} without {name}")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from nsm.checks import UserError
+from nsm.description import BACKWARD, FORWARD
 from nsm.fused import passes
 from nsm.fused.layout import STATIC
 from nsm.fused.passes import Given, Kernels, Run, addresses, kernels
@@ -24,13 +25,6 @@ from nsm.fused.workspace import Block, floats, pool
 from nsm.memories import MEMORIES
 
 WITH_ADDRESSES, WITH_TAPES = passes.WITH_ADDRESSES, passes.WITH_TAPES
-INPUTS = "Tensor x, Tensor[] state, Tensor[] parameters, Tensor? cell_noise, Tensor? program_noise, Tensor? lengths"
-FORWARD = f"({INPUTS}, str description, int trace, bool keep=False) -> (Tensor, Tensor[], Tensor[], Tensor)"
-BACKWARD = (
-    f"(Tensor d_out, Tensor[] d_final, Tensor kept, {INPUTS}, str description, int trace, bool input_gradient)"
-    " -> Tensor[]"
-)
-
 FLOATS = {torch.float32}
 NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 Found = tuple[Tensor, list[Tensor], list[Tensor], Tensor]
@@ -74,10 +68,11 @@ class Call(NamedTuple):
         slots = self.state[k.states].shape[1] if len(self.state) > k.states else 0
         _check("parameters", self.parameters, k.parameters.shapes)
         _check("state", self.state, k.state_shapes(batch, slots))
-        noise = (self.cell_noise, (k.sizes.size,)), (self.program_noise, (k.sizes.heads, k.sizes.programs))
-        given = [(drawn, (steps, batch, *width)) for drawn, width in noise if drawn is not None]
-        _check("noise", [drawn for drawn, _ in given], [shape for _, shape in given])
         _check("x", [self.x], [(steps, batch, k.sizes.inputs)])
+        if self.cell_noise is not None:
+            _check("cell_noise", [self.cell_noise], [(steps, batch, k.sizes.size)])
+        if self.program_noise is not None:
+            _check("program_noise", [self.program_noise], [(steps, batch, k.sizes.heads, k.sizes.programs)])
 
     def given(self) -> tuple[Given, Any]:
         """The same by addresses, and what has to be held on to as long as those are used."""
@@ -111,6 +106,13 @@ def _call(arguments: tuple[Any, ...]) -> tuple[Call, bool]:
     call = Call(*arguments[: len(Call._fields)])
     call.check()
     return call, len(arguments) > len(Call._fields) and arguments[-1]
+
+
+def _return(arguments: tuple[Any, ...]) -> tuple[Call, bool, bool]:
+    """The arguments of a backward operator after the gradients it begins with: whether those of the input and of the
+    initial state are asked for."""
+    *given, asked, carried = arguments
+    return Call(*given), asked, carried
 
 
 def _contiguous(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -148,11 +150,11 @@ def _forward(*arguments: Any) -> Found:
 
 
 def _backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments: Any) -> list[Tensor]:
-    """The gradients of the input, if it is asked for, of the initial state and of the parameters.
+    """The gradients of the input and of the initial state's leaves, if they are asked for, and of the parameters.
 
     `d_final` may be empty: all zero.
     """
-    call, asked = Call(*arguments[:-1]), arguments[-1]
+    call, asked, carried = _return(arguments)
     k, threads = call.kernels, torch.get_num_threads()
     given, held = call.given()
     run = Run(k, given, threads, asked)
@@ -161,7 +163,7 @@ def _backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments
     if asked:
         whole = min(given.lengths) == given.steps
         d_x = call.x.new_empty(call.x.shape) if whole else call.x.new_zeros(call.x.shape)
-    d_initial = [call.x.new_empty(shape) for shape in k.state_shapes(given.batch, given.slots)]
+    d_initial = [call.x.new_empty(shape) for shape in k.state_shapes(given.batch, given.slots)] if carried else []
     d_parameters = [call.x.new_empty(shape) for shape in k.parameters.shapes]
     where, fresh = addresses(d_parameters), True
 
@@ -176,7 +178,7 @@ def _backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments
         d_out.data_ptr(),
         addresses(d_final) if d_final else None,
         d_x.data_ptr() if asked else 0,
-        addresses(d_initial),
+        addresses(d_initial) if carried else None,
         collect,
         call.trace,
     )
@@ -207,8 +209,8 @@ def _fake_forward(*arguments: Any) -> Found:
 
 
 def _fake_backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments: Any) -> list[Tensor]:
-    call, asked = Call(*arguments[:-1]), arguments[-1]
-    return _like((call.x if asked else call.x.new_empty(0), *call.state, *call.parameters))
+    call, asked, carried = _return(arguments)
+    return _like((call.x if asked else call.x.new_empty(0), *(call.state if carried else ()), *call.parameters))
 
 
 def _like(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -226,11 +228,7 @@ class _Transformable(torch.autograd.Function):
 
     @staticmethod
     def forward(name: str, states: int, rest: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
-        x, cell_noise, program_noise, lengths, *others = tensors
-        operator = _forward if _plain(tensors) else getattr(torch.ops.nsm, name)
-        state, parameters = others[:states], others[states:]
-        out, final, trace, kept = operator(x, state, parameters, cell_noise, program_noise, lengths, *rest, True)
-        return out, kept, *final, *trace
+        return _keeping(_forward if _plain(tensors) else getattr(torch.ops.nsm, name), states, rest, *tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -253,9 +251,10 @@ class _Transformable(torch.autograd.Function):
         counts = len(d_final), ctx.states
         # Transforms of torch.func want to know that the gradient has none of its own; all others need no detour.
         back = _Gradient.apply if torch.is_grad_enabled() else _Gradient.forward
-        asked = ctx.needs_input_grad[3]
-        d_x, *rest = back(f"{ctx.name}_backward", counts, (*ctx.rest, asked), *tensors)
-        return None, None, None, d_x if asked else None, None, None, None, *rest
+        asked, carried = ctx.needs_input_grad[3], any(ctx.needs_input_grad[7 : 7 + ctx.states])
+        d_x, *rest = back(f"{ctx.name}_backward", counts, (*ctx.rest, asked, carried), *tensors)
+        initial = () if carried else (None,) * ctx.states
+        return None, None, None, d_x if asked else None, None, None, None, *initial, *rest
 
 
 class _Sequence(torch.autograd.Function):
@@ -263,11 +262,19 @@ class _Sequence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
-        output = _Transformable.forward(*inputs)
+        output = _keeping(_forward, *inputs[1:])
         _Transformable.setup_context(ctx, inputs, output)
         return output
 
     backward = _Transformable.backward
+
+
+def _keeping(operator: Any, states: int, rest: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+    """A forward operator that keeps what its gradient needs, with flat lists of tensors."""
+    x, cell_noise, program_noise, lengths, *others = tensors
+    state, parameters = others[:states], others[states:]
+    out, final, trace, kept = operator(x, state, parameters, cell_noise, program_noise, lengths, *rest, True)
+    return out, kept, *final, *trace
 
 
 PLAIN = {Tensor, torch.nn.Parameter, type(None)}

@@ -37,7 +37,7 @@ WAVE = 16
 PACKED = 4
 """So many blocks of packed weights are held for passes without a way back."""
 LARGE = 1 << 17
-"""Weights are packed on several threads if they are more numbers than this."""
+"""Weights are packed, and gradients unpacked, on several threads if they are more numbers than this."""
 WITH_ADDRESSES, WITH_TAPES = 1, 2
 """What a trace may be asked for; 0 is none."""
 
@@ -192,7 +192,7 @@ class Kernels:
         asked, those of a learned initial state as well."""
         places, filled = self._places["with_start" if start else "learned"], words([block.address for block in blocks])
         call = words([0, *places, *span_of(where), *span_of(filled), int(fresh), 0, 0, 0])
-        threads.run(layout.unpack, ctypes.addressof(call), count if self.weights_size > LARGE else 1)
+        threads.run(layout.unpack, ctypes.addressof(call), count if len(blocks) * self.weights_size > LARGE else 1)
 
     def forget_start(self, block: Block) -> None:
         """In a block of gradients, those of the learned initial state are none."""
@@ -547,25 +547,24 @@ class Run:
         d_out: int,
         d_final: Table | None,
         d_x: int,
-        d_initial: Table,
+        d_initial: Table | None,
         collect: Callable[[list[Block]], None],
         trace: int = 0,
     ) -> None:
-        """From the gradients of outputs and final state back to those of input and initial state; blocks with those of
-        the parameters go to `collect`, a few at a time."""
+        """From the gradients of outputs and final state back to those of input and initial state, where these are asked
+        for; blocks with those of the parameters go to `collect`, a few at a time."""
         k, given, ends = self.kernels, self.given, {"d_out": d_out, "d_x": d_x}
         spans = k.spans(given.lengths, given.slots, kept_tapes(trace))
         if len(spans) == 1:
             outline = self.outline._replace(keeps=kept_tapes(trace), held=True)
-            ends |= {
-                "d_final": 0 if d_final is None else ctypes.addressof(d_final),
-                "d_initial": ctypes.addressof(d_initial),
-            }
+            ends |= {"d_final": _place(d_final), "d_initial": _place(d_initial)}
             self._waves(BACK, weights, outline, collect, None, None, kept, **ends)
             return
         # Where each stretch ends, the gradient of the state is where it began.
-        self._copy(d_final, d_initial)
-        ends |= {"d_final": ctypes.addressof(d_initial), "d_initial": ctypes.addressof(d_initial)}
+        leaves = [np.empty(size, np.float32) for size in self._leaf_sizes] if d_initial is None else []
+        between = words([*map(address, leaves)]) if d_initial is None else d_initial
+        self._copy(d_final, between)
+        ends |= {"d_final": _place(between), "d_initial": _place(between)}
 
         def but_the_start(blocks: list[Block]) -> None:
             for block in blocks:  # only the first stretch begins with the learned state
@@ -653,10 +652,9 @@ class Run:
         given, template = self.given, self.kernels.template(outline)
         rooms = [pool.borrow(size) for size in template.needed]
         buffer, sums = np.empty(len(template.words), np.int64), _sums(1 + len(template.jobs))(share)
-        begin, end = (0 if table is None else ctypes.addressof(table) for table in (initial, final))
         own = address(buffer)
         bases = [
-            0, own, begin, end, weights, given.x, given.cell_noise, given.program_noise,
+            0, own, _place(initial), _place(final), weights, given.x, given.cell_noise, given.program_noise,
             *(ends.get(name, 0) for name in ENDS), ctypes.addressof(sums), *(room.address for room in rooms),
         ]  # fmt: skip
         bases += [kept + 4 * at if kept else 0 for at in template.kept_at]
@@ -672,6 +670,11 @@ class Run:
         for taken in rooms:
             pool.give(taken)
         return sums[1:]
+
+
+def _place(table: Table | None) -> int:
+    """Where a table is, or 0."""
+    return 0 if table is None else ctypes.addressof(table)
 
 
 def _floats(place: int, size: int) -> Array:

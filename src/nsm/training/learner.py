@@ -202,13 +202,12 @@ class FusedLearner(Learner):
         """The whole batch there, its loss, and the whole batch back."""
         k, given = self.kernels, run.given
         final = final or [torch.empty_like(leaf) for leaf in state]
-        d_initial = [torch.empty_like(leaf) for leaf in state]
         kept = pool.take(k.kept_size(given.lengths, given.slots))
         logits = np.zeros((given.steps, given.batch, k.sizes.outputs), np.float32)
         run.forward(self._weights, address(logits), addresses(final), address(kept))
         loss, d_out = loss_and_gradient(task, logits, batch)
         d_out = np.ascontiguousarray(d_out)
-        run.backward(self._weights, address(kept), address(d_out), None, 0, addresses(d_initial), self._collect)
+        run.backward(self._weights, address(kept), address(d_out), None, 0, None, self._collect)
         return loss
 
     def _collect(self, blocks: list[Any]) -> None:
