@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nsm.fused import clock
 from nsm.fused.algebra import accumulate, copy, fill, multiply
 from nsm.fused.cache import kernel
+from nsm.fused.clock import lap
 from nsm.fused.functions import sigmoid, softplus
 from nsm.fused.lanes import choose_smaller, fma, load, numbers, rounded, splat, spread, store, total
 from nsm.fused.layout import XI, Array, Order, mask, padded
@@ -208,6 +210,7 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
     store(m.acts, mine + ALLOCATE, sigmoid(load(xi, wx + 3 * width + 1)))
     for k in range(0, width + 1, 16):
         store(m.acts, mine + SLOPE + k, sigmoid(load(xi, wx + width + k)))
+    lap(clock.ACTIVATE)
 
     # u = (u' + w' − u' w') Π_r (1 − f_r w_r'), of the addresses before.
     for i in range(0, n_p, 16):
@@ -217,18 +220,22 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
             u = u * fma(-load(m.address, earlier + r * n_p + i), spread(m.acts, free + r), one)
         store(m.usage, now * n_p + i, u)
     allocate(m, row, now)
+    lap(clock.USAGE)
 
     # w = g_w (g_a a + (1 − g_a) c)
     similarity = row * (heads + 1) * n_p
     content(m, source, before, xi, wx, 0, 1, m.acts, mine, similarity + heads * n_p, m.content, line)
+    lap(clock.CONTENT)
     g_a, g_w = m.acts[mine + ALLOCATE], m.acts[mine + WRITE]
     by_allocation, by_content = splat(g_w * g_a), splat(g_w * (np.float32(1.0) - g_a))
     address = addresses + heads * n_p
     for i in range(0, n_p, 16):
         a = splat(SCALE) * (one - load(m.usage, now * n_p + i)) * load(m.product, line + i)
         store(m.address, address + i, fma(by_allocation, a, by_content * load(m.content, line + i)))
+    lap(clock.ADDRESS)
     write(m, row, xi, wx, source, tape)
     norms(m, tape, now)
+    lap(clock.WRITE)
 
     if m.linked:
         link(m, b, t, row, before)
@@ -236,9 +243,11 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
         follow(m, b, t, row, xi, x + heads * (width + 2), earlier, addresses)
     else:
         content(m, tape, now, xi, x, width, heads, m.acts, acts + m.strengths, similarity, m.address, addresses)
+    lap(clock.CONTENT)
     for k in range(heads * width):
         after[reads + k] = np.float32(0.0)
     gather(m.address, addresses, n_p, m.memory, tape * width * n_p, n_p, after, reads, width, heads, width, n_p)
+    lap(clock.READ)
 
 
 @kernel
@@ -490,6 +499,7 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     copy(m.d_address, b * (heads + 1) * n_p, m.scratch, 0, heads * n_p)
     tape, addresses, earlier = version(m, b, t, 1), now * (heads + 1) * n_p, before * (heads + 1) * n_p
     read_back(m, tape, b, heads, m.address, addresses, 0, d_read, reads)
+    lap(clock.READ_BACK)
     if m.linked:
         follow_back(m, row, d_xi, dx + heads * (width + 2))
         content_back(
@@ -503,23 +513,27 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
         )  # fmt: skip
     for r in range(heads):
         d_xi[dx + strengths + r] *= m.acts[acts + r]
+    lap(clock.CONTENT_BACK)
 
     copy(m.d_address, (b * (heads + 1) + heads) * n_p, m.scratch, 0, n_p)
     if m.linked:
         link_back(m, b, t, row, before, earlier)
     source = version(m, b, t, 0)
     write_back(m, b, row, source, now, xi, wx, d_xi, dwx)
+    lap(clock.WRITE_BACK)
     content_back(
         m, source, before, b, xi, wx, 0, 1, m.acts, acts + m.writing, similarity + heads * n_p,
         m.content, row * n_p, 0, d_xi, dwx, dwx + width,
     )  # fmt: skip
     d_xi[dwx + width] *= m.acts[acts + m.writing + SLOPE]
+    lap(clock.CONTENT_BACK)
 
     fill(m.scratch, 2 * n_p, n_p, np.float32(0.0))
     allocate_back(m, row, now, 3 * n_p, 2 * n_p)
     usage_back(m, b, row, before, 2 * n_p, d_xi, dx)
     if m.linked:
         followed_back(m, b, t)
+    lap(clock.USAGE_BACK)
 
 
 class DNCTape(TapeSide):

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nsm.fused import clock
 from nsm.fused.algebra import accumulate, copy, fill, multiply
 from nsm.fused.cache import kernel
+from nsm.fused.clock import lap
 from nsm.fused.functions import sigmoid
 from nsm.fused.lanes import fma, load, splat, spread, store, total
 from nsm.fused.layout import LENGTH_P, XI, Array, mask, padded
@@ -134,6 +136,7 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
     # w_w = g mean_r(w_r) + (1 − g) hot = hot + g away, of the step before.
     hot = 2 * m.least
     emptied = least_used(m, before * n_p, hot)
+    lap(clock.USAGE)
     share = splat(np.float32(1.0) / np.float32(m.reads))
     for i in range(0, n_p, 16):
         mean = splat(np.float32(0.0))
@@ -147,12 +150,14 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
             store(m.written, written + h * n_p + i, fma(g, load(m.away, row * n_p + i), load(m.scratch, hot + i)))
     # Last, as a vector of gates also writes what comes after.
     m.acts[gates + m.heads] = np.float32(emptied)
+    lap(clock.ADDRESS)
 
     source, target, lines = version(m, b, t, 0), version(m, b, t, 1), now * m.reads * n_p
     if not m.write_first:
         read(m, sizes, table, source, before, row, xi, lines, after, reads)
     write(m, sizes, table, row, xi, source, target)
     norms(m, target, now)
+    lap(clock.WRITE)
     if m.write_first:
         read(m, sizes, table, target, now, row, xi, lines, after, reads)
 
@@ -163,6 +168,7 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
         for h in range(m.heads):
             used = used + load(m.written, written + h * n_p + i)
         store(m.usage, now * n_p + i, used)
+    lap(clock.USAGE)
 
 
 @kernel
@@ -173,9 +179,11 @@ def read(m, sizes, table, tape, norm, row, xi, lines, after, reads):
     for r in range(m.reads):
         m.acts[acts + r] = np.float32(m.strength)
     content(m, tape, norm, xi, x, stride, m.reads, m.acts, acts, row * m.reads * n_p, m.address, lines)
+    lap(clock.CONTENT)
     for k in range(m.reads * width):
         after[reads + k] = np.float32(0.0)
     gather(m.address, lines, n_p, m.memory, tape * width * n_p, n_p, after, reads, width, m.reads, width, n_p)
+    lap(clock.READ)
 
 
 @kernel
@@ -236,6 +244,7 @@ def write_back(m, b, row, xi, add, stride, lines, d_xi, dx):
         d = load(m.scratch, sums + i) * share
         for r in range(m.reads):
             store(m.d_address, (b * m.reads + r) * n_p + i, d)
+    lap(clock.WRITE_BACK)
 
 
 @kernel
@@ -261,7 +270,9 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
         write_back(m, b, row, xi, add, add_stride, spare, d_xi, d_add)
     tape, norm = version(m, b, t, m.write_first), now if m.write_first else before
     read_back(m, tape, b, m.reads, m.address, lines, 0, d_read, reads)
+    lap(clock.READ_BACK)
     content_back(m, tape, norm, b, xi, x, stride, m.reads, m.acts, acts, line, m.address, lines, 0, d_xi, dx, -1)
+    lap(clock.CONTENT_BACK)
     if m.write_first:
         write_back(m, b, row, xi, add, add_stride, spare, d_xi, d_add)
     for i in range(0, n_p, 16):
