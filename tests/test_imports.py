@@ -195,7 +195,7 @@ def test_tasks_know_no_model_and_the_model_knows_no_task():
     for name in ("data", "tasks"):
         assert everything_below[name].isdisjoint(MODEL)
     for name in MODEL:
-        assert everything_below[name] <= {"names", "checks", "files", *MODEL}
+        assert everything_below[name] <= {"version", "names", "checks", "files", *MODEL}
     assert everything_below["fused"].isdisjoint({"machine", "operands"})
 
 

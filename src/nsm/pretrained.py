@@ -44,6 +44,7 @@ ADDED: dict[str, Any] = {
     "Interface.sharpness": 0.0,
     "LRUA.strength": 1.0,
     "RunConfig.easy_steps": 0,
+    "RunConfig.curriculum": False,
     "RunConfig.follow_test": False,
     "RunConfig.persistent": False,
     "RunConfig.wiped_steps": 0,

@@ -1,4 +1,4 @@
-"""bAbI as a task: what is shown and asked for, epochs, batches of like lengths, errors by task."""
+"""bAbI as a task: what is shown and asked for, epochs, weights of tasks, errors by task."""
 
 import numpy as np
 import pytest
@@ -59,6 +59,25 @@ def test_an_answer_is_not_visible_in_its_input(tmp_path, monkeypatch):
     assert np.array_equal(before.inputs, after.inputs)
     assert np.array_equal(before.mask, after.mask)
     assert {word for i in range(10) for word in words(after.targets[:, i])} == {None, "bathroom"}
+
+
+def test_with_weights_tasks_are_drawn_in_proportion_and_a_batch_is_a_function_of_its_step():
+    task = Babi((1, 2, 19), weights=(3.0, 0.0, 1.0))
+    batches = task.block(7, TRAIN, 0, 250, 8)
+    drawn = np.bincount(np.concatenate([batch.subtask[0] for batch in batches]), minlength=3)
+    assert drawn[1] == 0
+    assert abs(drawn[0] / 2000 - 0.75) < 0.04  # four standard deviations
+    again = task.batch(7, TRAIN, 249, 8)
+    assert np.array_equal(again.inputs, batches[-1].inputs)
+    known = set(stories_of(Babi((1, 19)).batch(7, TRAIN, 0, 36)))
+    assert {story for batch in batches for story in stories_of(batch)} == known
+    assert np.array_equal(task.batch(7, HELD_OUT, 0, 6).inputs, Babi((1, 2, 19)).batch(7, HELD_OUT, 0, 6).inputs)
+
+
+@pytest.mark.parametrize("weights", [(1.0,), (1.0, -1.0), (0.0, 0.0)])
+def test_wrong_weights_are_refused(weights):
+    with pytest.raises(UserError, match="weights must be one for each of the 2 tasks"):
+        Babi((1, 2), weights=weights)
 
 
 def test_an_epoch_has_every_training_story_once_in_its_own_order():
@@ -221,13 +240,10 @@ def test_notes_are_those_of_the_tasks_that_are_used():
 
 
 @pytest.mark.usefixtures("real_babi")
-def test_the_real_stories_are_hardly_padded():
+def test_batches_of_the_real_stories_are_mixed():
     task = Babi()
     assert len(task.stories("train")) + len(task.stories("validation")) == 62_661
     assert epoch(task.tasks, 32) == 1_763 == -(-len(task.stories("train")) // 32)
-    order, turns = module._epoch(task.stories("train"), 0, 3, 32)
-    assert sorted(turns) == list(range(1_763))
-    lengths = task.stories("train").lengths
-    cells = sum(len(batch) * lengths[batch].max() for batch in (order[i : i + 32] for i in range(0, len(order), 32)))
-    assert 1 - lengths.sum() / cells < 0.1
+    kinds = [len(set(task.batch(0, TRAIN, step, 32).subtask[0])) for step in range(100)]
+    assert min(kinds) > 8  # of twenty: sorted by length, half of all batches would have one
     assert task.notes in ((), ("the training file of task 3 is not the released one",))

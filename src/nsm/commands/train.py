@@ -129,6 +129,8 @@ class Train:
     """Deviation of the noise on the LSTM's cell."""
     easy_steps: Int = None
     """For how many iterations easy episodes are mixed in (omniglot)."""
+    curriculum: Bool = None
+    """One look-up task first, then all, drawn by the error that is left on each (babi)."""
     persistent: Bool = None
     """Memory goes from each batch to the next."""
     wiped_steps: Int = None

@@ -130,10 +130,10 @@ def _few_shot(task: str, model: str, preset: str, programs: int | None, persiste
 def _question_answering(
     task: str, numbers: tuple[int, ...], model: str, preset: str, programs: int | None
 ) -> RunConfig:
-    """bAbI: an evaluation on all validation stories after each epoch."""
+    """bAbI: an evaluation on all validation stories after each epoch, or twice in each if it decides what is drawn."""
     machine, optimiser = question_answering(1 if model == "dnc" else programs or 4).preset(preset), OptimiserConfig()
-    batch_size = 32
-    stop: dict[str, Any] = {}
+    batch_size, epochs, looks = 32, EPOCHS, 1
+    values: dict[str, Any] = {}
     if preset == "default":
         # With the usual start a machine answers with some place that was mentioned lately, half of the time right, and
         # then learns its stories by heart. With this one states in which the same word was last are alike, what was
@@ -143,11 +143,12 @@ def _question_answering(
             controller=replace(machine.controller, input_gain=4.0, forget_bias=1.0),
             interface=replace(machine.interface, keys="written", sharpness=10.0),
         )
-        optimiser = OptimiserConfig(learning_rate=5e-4)
+        optimiser, epochs, looks = OptimiserConfig(learning_rate=5e-4, final_rate=0.1), 30, 2
+        values = {"curriculum": True}
         if len(numbers) == 1:
             # The stories are few: it takes updates more than it takes stories.
-            optimiser, batch_size = OptimiserConfig(learning_rate=2e-4), 8
-            stop = {"solved_loss": 0.03, "stop_when_solved": 2}
+            optimiser, batch_size, epochs, looks = OptimiserConfig(learning_rate=2e-4), 8, EPOCHS, 1
+            values = {"solved_loss": 0.03, "stop_when_solved": 2}
     epoch = babi.epoch(numbers, batch_size)
     return RunConfig(
         task,
@@ -155,12 +156,12 @@ def _question_answering(
         optimiser,
         preset,
         protocol="authors" if preset == "authors" else "paper",
-        iterations=EPOCHS * epoch,
+        iterations=epochs * epoch,
         batch_size=batch_size,
         log_every=min(100, epoch),
-        evaluate_every=epoch,
+        evaluate_every=-(-epoch // looks),
         evaluate_sequences=ALL,
         test_sequences=ALL,
         checkpoint_every=min(500, epoch),
-        **stop,
+        **values,
     )

@@ -27,13 +27,11 @@ TRAIN = 0
 """The stream that goes through the training stories; every other one holds the validation stories."""
 VALIDATION = 10
 """Every tenth training story of a task is kept for validation, the same ones in every run."""
-POOL = 128
-"""Batches that are sorted by length together. More pad less; fewer mix tasks better. This pads by 7 % of all cells."""
 EXAMINED = 64
 """Stories per batch where nothing is learnt."""
 FAILED = 0.05
 """A task with a larger error counts as failed."""
-_ORDER, _TURN = 0, 1  # purposes of the draws
+_ORDER, _TASK, _STORY = range(3)  # purposes of the draws
 
 
 @dataclass(frozen=True)
@@ -61,18 +59,21 @@ class Answers(Tally):
 class Babi(Classification):
     """Some of the twenty tasks, jointly. Targets are the answers' words, at the steps that show a blank.
 
-    In training, a step is a batch of an epoch: each epoch has its own order of all stories, and batches of stories of
-    about the same length. The last batch of an epoch may be smaller than the others.
+    In training, a step is a batch of an epoch: each epoch has its own order of all stories, whatever their lengths, as
+    batches of like lengths would be batches of one task. The last batch of an epoch may be smaller than the others.
+    With weights there are no epochs: every story is drawn anew, first its task and then one of that task's.
 
     Attributes:
         tasks: their numbers, rising.
         split: "train" or "test".
         protocol: see `nsm.data.babi.load`.
+        weights: how often each task is drawn in training, in proportion; none: as often as it has stories.
     """
 
     tasks: tuple[int, ...] = tuple(babi.TASKS)
     split: str = "train"
     protocol: str = "paper"
+    weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         choose("split", self.split, babi.SPLITS)
@@ -82,6 +83,8 @@ class Babi(Classification):
                 raise UserError(f"bAbI has no task {task}: they are numbered from {babi.TASKS[0]} to {babi.TASKS[-1]}")
         if not self.tasks or tuple(sorted(set(self.tasks))) != self.tasks:
             raise UserError(f"tasks are {self.tasks}: there must be at least one, in rising order, none twice")
+        if self.weights and (len(self.weights) != len(self.tasks) or min(self.weights) < 0 or sum(self.weights) <= 0):
+            raise UserError(f"weights must be one for each of the {len(self.tasks)} tasks, were {self.weights}")
 
     @property
     def input_size(self) -> int:
@@ -123,13 +126,24 @@ class Babi(Classification):
         steps = range(draws.first_step, draws.first_step + draws.steps)
         if self.split == "train" and draws.stream == TRAIN:
             stories = self.stories("train")
-            chosen = [_training_batch(stories, draws.seed, step, draws.batch_size) for step in steps]
+            if self.weights:
+                chosen = list(self._drawn(stories, draws).reshape(draws.steps, draws.batch_size))
+            else:
+                chosen = [_of_epoch(stories, draws.seed, step, draws.batch_size) for step in steps]
         else:
             stories = self.stories(self.parts[-1])
             chosen = [
                 np.arange(step * draws.batch_size, (step + 1) * draws.batch_size) % len(stories) for step in steps
             ]
         return [self._batch(stories, indices, input_size, output_size) for indices in chosen]
+
+    def _drawn(self, stories: EncodedStories, draws: Draws) -> Ints:
+        """A story for every sequence of the block: first its task, then one of that task's."""
+        upto = np.cumsum(self.weights) / np.sum(self.weights)
+        task = np.searchsorted(upto, draws.uniform(_TASK, 1)[:, 0], side="right")
+        numbers = np.array(self.tasks)[task]
+        first, after = (np.searchsorted(stories.task, numbers, side=side) for side in ("left", "right"))
+        return draws.integers(_STORY, (0, after - first - 1)) + first
 
     def examination(self, seed: int, stream: int, sequences: int, filling: int = 0) -> Iterator[Batch]:
         """All stories of the part if so many are asked for, else a fixed sample with its share of every task."""
@@ -211,24 +225,16 @@ def _stories(root: Path, tasks: tuple[int, ...], protocol: str, part: str) -> En
     return found.select(chosen)
 
 
-def _training_batch(stories: EncodedStories, seed: int, step: int, batch_size: int) -> Ints:
+def _of_epoch(stories: EncodedStories, seed: int, step: int, batch_size: int) -> Ints:
     """Which stories a training step has."""
     epoch, turn = divmod(step, -(-len(stories) // batch_size))
-    order, turns = _epoch(stories, seed, epoch, batch_size)
-    start = turns[turn] * batch_size
-    chosen: Ints = order[start : start + batch_size]
-    # Dealt out like cards: either half of the batch is about as long as the other, for two threads.
-    return np.concatenate([chosen[0::2], chosen[1::2]])
+    return _order(len(stories), seed, epoch)[turn * batch_size : (turn + 1) * batch_size]
 
 
 @lru_cache(maxsize=4)
-def _epoch(stories: EncodedStories, seed: int, epoch: int, batch_size: int) -> tuple[Ints, Ints]:
-    """The order of the stories in an epoch, batch by batch, and which batch has which turn."""
-    draws = Draws(seed, TRAIN, epoch, 1, 1)
-    shuffled = draws.permutations(_ORDER, len(stories))[0]
-    pool = np.arange(len(stories)) // (POOL * batch_size)
-    order: Ints = shuffled[np.lexsort((stories.lengths[shuffled], pool))]
-    return order, draws.permutations(_TURN, -(-len(stories) // batch_size))[0]
+def _order(stories: int, seed: int, epoch: int) -> Ints:
+    order: Ints = Draws(seed, TRAIN, epoch, 1, 1).permutations(_ORDER, stories)[0]
+    return order
 
 
 def _low_discrepancy(task: Ints) -> np.ndarray:

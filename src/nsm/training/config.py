@@ -69,6 +69,8 @@ class RunConfig:
     """Deviation of Gaussian noise on the LSTM's cell while training."""
     easy_steps: int = 0
     """Few-shot learning: for how many iterations easy episodes are mixed in, ever fewer of them."""
+    curriculum: bool = False
+    """Question answering: one look-up task first, then all tasks, drawn by the error that is left on each."""
     persistent: bool = False
     """Memory is not wiped: a batch begins with what the one before left in it; controller and reads begin anew."""
     wiped_steps: int = 0

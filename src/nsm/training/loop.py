@@ -17,10 +17,11 @@ from nsm import tasks
 from nsm.checks import UserError
 from nsm.machine import Machine, MachineConfig
 from nsm.memories import DNC, NTM
-from nsm.tasks import Batch, Continual, Omniglot, Task
+from nsm.tasks import Babi, Batch, Continual, Omniglot, Task
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
 from nsm.training.config import RunConfig
+from nsm.training.curriculum import first_weights, next_weights
 from nsm.training.distribution import ALONE, Distribution
 from nsm.training.evaluation import HELD_OUT, TEST, evaluate
 from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner, kept_memory
@@ -50,6 +51,8 @@ class Progress:
     metrics_position: int = 0
     phases: list[dict[str, float]] = field(default_factory=list)
     """Continual learning: bit accuracy on every task after each phase."""
+    weights: list[float] = field(default_factory=list)
+    """With a curriculum: how often each task is drawn, since the last evaluation."""
     backend: str | None = None
     """What has trained it so far: on another back end it would be another run."""
 
@@ -147,6 +150,8 @@ def _train(
     try:
         learner.prepare(task)
         progress, clock = _restore(run, learner)
+        if progress.weights:
+            task = replace(task, weights=tuple(progress.weights))  # type: ignore[call-arg]
         report(progress, {})
         metrics = ranks.each(lambda: MetricsFile(run.metrics_path, progress.metrics_position) if ranks.leads else None)
         with closing(metrics) if metrics is not None else nullcontext():
@@ -173,6 +178,10 @@ def task_pair(config: RunConfig) -> tasks.TaskPair:
         train = replace(train, easy_steps=config.easy_steps)
     elif config.easy_steps:
         raise UserError(f"easy_steps must be 0 for {config.task}: only few-shot tasks have easy episodes")
+    if isinstance(train, Babi) and config.curriculum:
+        train = replace(train, weights=first_weights(train.tasks))
+    elif config.curriculum:
+        raise UserError(f"curriculum must be False for {config.task}: only question answering has one")
     if (train.input_size, train.output_size) != (config.machine.input_size, config.machine.output_size):
         raise UserError(
             f"{config.task} has {train.input_size} inputs and {train.output_size} outputs, "
@@ -231,8 +240,9 @@ def _loop(
         return
     ranks.stopping(stop.asked)
     began = time.monotonic() - clock.seconds
-    for batch in _batches(task, config, progress.step):
-        loss = learner.step(task, batch, progress.step)
+    batches = _batches(task, config, progress.step)
+    while True:
+        loss = learner.step(task, next(batches), progress.step)
         progress.step += 1
         progress.loss_sum += loss
         progress.loss_count += 1
@@ -251,6 +261,10 @@ def _loop(
             if _thrown_off(config, progress, line["held_out"]["loss"]):
                 _rewind(run, learner, progress)
                 line["rewinds"] = progress.rewinds
+            if isinstance(task, Babi) and config.curriculum:
+                task = replace(task, weights=next_weights(task.tasks, task.weights, line["held_out"]))
+                progress.weights = list(task.weights)
+                batches = _batches(task, config, step)
         if isinstance(task, Continual) and (last or task.phase(step) != task.phase(step - 1)):
             progress.phases.append(ranks.led(_accuracies, task, learner, config))
             line["accuracies"] = progress.phases[-1]
