@@ -1,14 +1,18 @@
 """Campaigns on Ray, for real: two nodes with a CPU each, and the bytes of the local engine."""
 
+import ipaddress
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -24,10 +28,19 @@ from training.small_runs import contents, strays
 REPRODUCE = [sys.executable, "-m", "nsm", "reproduce", "single"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def token():
+    """What Ray reads when it is first imported in this process: a cluster of these tests is for nobody else."""
+    with pytest.MonkeyPatch.context() as context:
+        context.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        context.setenv("RAY_AUTH_MODE", "token")
+        context.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        yield
+
+
 @pytest.fixture(scope="module")
 def cluster():
     """A head without CPUs and two nodes with one each, every one with processes and an object store of its own."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
     memory = {"object_store_memory": 80 << 20}
@@ -73,6 +86,103 @@ def test_the_table_is_that_of_the_local_engine(tmp_path):
         mirrored = tmp_path / "ray" / run.relative_to(tmp_path / "local")
         assert contents(mirrored) == contents(run)
         assert strays(mirrored) == []
+
+
+OF_ITS_OWN = """
+import sys
+from pathlib import Path
+
+from cli.test_cli_ray import planned
+from cli.test_cli_reproduce import tiny
+from nsm.experiments import campaign
+from nsm.experiments.engines.cluster import RayCluster
+
+with RayCluster(1, "fused") as engine:
+    campaign.run(planned(Path(sys.argv[1]), job=tiny()), engine)
+    print(engine._ray.get_runtime_context().gcs_address, flush=True)
+    sys.stdin.read()
+"""
+INTRUDER = """
+import sys
+
+from ray._raylet import GcsClient
+
+print(len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=60)), "nodes")
+"""
+
+
+@pytest.fixture(scope="module")
+def its_own(tmp_path_factory):
+    """The address of a cluster that an engine has started, and the session that its processes are in."""
+    run = [sys.executable, "-c", OF_ITS_OWN, str(tmp_path_factory.mktemp("its-own"))]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    tests = Path(__file__).parents[1]
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": os.pathsep.join([*sys.path, str(tests)])}
+    with subprocess.Popen(run, **pipes, env=environment, start_new_session=True) as process:
+        yield process.stdout.readline().strip(), process.pid
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+def test_a_cluster_of_its_own_listens_on_this_machine_alone(its_own):
+    _, session = its_own
+    listening = listeners(session)
+    assert len(listening) >= 4, "the cluster's store, its node, the driver and the worker at least"
+    assert {str(address) for address in listening} == {"127.0.0.1"}
+
+
+def test_a_cluster_of_its_own_lets_in_nobody_without_its_token(its_own, tmp_path):
+    address, _ = its_own
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    for token in ({}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}):
+        command = [sys.executable, "-c", INTRUDER, address]
+        here = {**environment, **token, "HOME": str(tmp_path)}
+        refused = subprocess.run(command, env=here, capture_output=True, text=True, check=False)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "InvalidAuthToken" in refused.stderr
+
+
+def test_files_of_a_cluster_of_its_own_are_the_users_alone(its_own):
+    _, session = its_own
+    sockets = {path for path in unix_sockets(session) if path.name == "raylet"}
+    assert len(sockets) == 1
+    for path in sockets:
+        assert any(folder.stat().st_mode & 0o777 == 0o700 for folder in path.parents)
+
+
+def listeners(session):
+    """The addresses at which processes of a session listen."""
+    inodes = sockets_of(session)
+    lines = [line for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    fields = [line.split() for line in lines]
+    return [
+        decoded(local.partition(":")[0]) for _, local, _, state, *rest in fields if state == "0A" and rest[5] in inodes
+    ]
+
+
+def decoded(address):
+    """An address of /proc/net: words of 32 bits in the machine's order; an IPv4 one within IPv6 is that one."""
+    words = [int(address[place : place + 8], 16).to_bytes(4, sys.byteorder) for place in range(0, len(address), 8)]
+    found = ipaddress.ip_address(b"".join(words))
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def unix_sockets(session):
+    """The paths of sockets that processes of a session have."""
+    inodes = sockets_of(session)
+    fields = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return [Path(field[7]) for field in fields if len(field) == 8 and field[6] in inodes and field[7][0] == "/"]
+
+
+def sockets_of(session):
+    """The inodes of all sockets of a session's processes."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # ended meanwhile
+            if os.getsid(int(process.name)) == session:
+                links = [os.readlink(descriptor) for descriptor in (process / "fd").iterdir()]
+                found |= {link[8:-1] for link in links if link.startswith("socket:[")}
+    return found
 
 
 def test_a_run_that_diverges_and_a_worker_that_dies_take_no_other_with_them(cluster, straight, monkeypatch, tmp_path):
@@ -198,8 +308,34 @@ def node_of(worker, cluster):
 
 def test_without_ray_it_is_one_sentence(nsm, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    said = nsm("reproduce", "single", "--engine", "ray")
+    with patch.dict(os.environ):
+        said = nsm("reproduce", "single", "--engine", "ray")
     assert (said.code, said.err) == (2, 'nsm: Ray is not installed: pip install "nsm[ray]"\n')
+
+
+@pytest.mark.parametrize("version", ["2.9.3", "2.51.2"])
+def test_a_ray_without_tokens_starts_no_cluster(nsm, monkeypatch, tmp_path, version):
+    installed = tmp_path / f"ray-{version}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ray\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    options = ["--only", "recall/ntm", "--seeds", "1", "--budget", "1"]
+    said = nsm("reproduce", "single", *options, "--engine", "ray", "--out", tmp_path / "runs")
+    sentence = (
+        f"nsm: Ray {version} lets in everybody who reaches its cluster, to run code as you: "
+        'pip install "ray>=2.52", or give --address of a cluster you trust\n'
+    )
+    assert (said.code, said.err) == (2, sentence)
+
+
+def test_a_cluster_that_asks_for_a_token_is_one_sentence(cluster, tmp_path):
+    command = [*REPRODUCE, "--engine", "ray", "--address", cluster.address, "--out", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    environment |= {"RAY_AUTH_MODE": "token", "HOME": str(tmp_path)}
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"nsm: no Ray cluster at address '{cluster.address}': Token authentication is")
+    assert len(refused.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import tempfile
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,11 @@ ATTEMPTS = 3
 """How often a run is begun before its nodes' deaths count as its own fault."""
 LOOK = 1.0
 """Seconds an actor waits for its run to end before it says what is new."""
+HERE = "127.0.0.1"
+CLUSTERS_BEYOND_HERE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+FIRST_WITH_TOKENS = (2, 52)
+INSTEAD = 'pip install "ray>=2.52", or give --address of a cluster you trust'
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 class Node:
@@ -81,7 +88,9 @@ class RayCluster(Engine):
 
     def __init__(self, capacity: int, backend: str = "auto", address: str | None = None) -> None:
         super().__init__(capacity)
-        self._ray = _connected(capacity, address)
+        with ExitStack() as held:
+            self._ray = _started(capacity, held) if address is None else _joined(address, held)
+            self._held = held.pop_all()
         self._actor = self._ray.remote(num_cpus=1)(Node)
         self._backend, self._stopped = backend, False
         self._idle: list[Any] = []
@@ -158,8 +167,8 @@ class RayCluster(Engine):
             self._begin(flight)
             return None
         where = flight.place or "not yet begun"
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return self._failed(flight, f"its worker died {flight.attempts} times, the last time {where}: {why}")
+        died = f"its worker died {flight.attempts} times, the last time {where}"
+        return self._failed(flight, f"{died}: {_first_line(error)}")
 
     def _failed(self, flight: _Flight, reason: str) -> Outcome:
         with suppress(OSError):
@@ -187,28 +196,67 @@ class RayCluster(Engine):
             flight.held.close()
         for actor in [*self._idle, *(flight.actor for flight in self._flights)]:
             self._end(actor)
-        self._ray.shutdown()
+        self._held.close()
 
 
-def _connected(capacity: int, address: str | None) -> Any:
-    """Ray's module, connected; nothing of it goes to anybody else, and little of it to the terminal."""
+def _started(capacity: int, held: ExitStack) -> Any:
+    """Ray's module, with a cluster for nobody else: a token, the loopback interface and a directory of its own.
+
+    Whoever gets into a Ray cluster runs code as the user who started it.
+    """
+    _refuse_without_tokens()
+    # Ray reads these when it is imported. Without the last one, which is meant for macOS, it would take one of the
+    # machine's addresses instead of 127.0.0.1, and listen on all of them.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), CLUSTERS_BEYOND_HERE: "0"}
+    ray = _imported()
+    # Ray lets everybody write where its sockets are, so that is in a directory which nobody else can enter. Paths of
+    # sockets have to be short: not in TMPDIR.
+    closed = held.enter_context(tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True))
+    limits = {"num_cpus": capacity, "object_store_memory": 100 << 20}
+    try:
+        ray.init("local", **QUIET, **limits, include_dashboard=False, _node_ip_address=HERE, _temp_dir=f"{closed}/ray")
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+        raise UserError(f"Ray can't start a cluster on this machine: {_first_line(error)}") from None
+    held.callback(ray.shutdown)
+    listens = ray.get_runtime_context().gcs_address
+    if not listens.startswith(f"{HERE}:"):
+        raise UserError(f"Ray {ray.__version__} listens at {listens}, not on this machine alone: {INSTEAD}")
+    return ray
+
+
+def _refuse_without_tokens() -> None:
+    """Raise a UserError for a Ray that lets in everybody who reaches it."""
+    with suppress(PackageNotFoundError):
+        installed = version("ray")
+        if tuple(map(int, installed.split(".")[:2])) < FIRST_WITH_TOKENS:
+            raise UserError(f"Ray {installed} lets in everybody who reaches its cluster, to run code as you: {INSTEAD}")
+
+
+def _joined(address: str, held: ExitStack) -> Any:
+    """Ray's module, connected to a cluster that is there."""
+    ray = _imported()
+    if address != "auto":
+        _reach(address)
+    try:
+        ray.init(address, **QUIET)
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError, ray.exceptions.RayError) as error:
+        raise UserError(f"no Ray cluster at address {address!r}: {_first_line(error)}") from None
+    held.callback(ray.shutdown)
+    return ray
+
+
+def _imported() -> Any:
+    """Ray's module; nothing of it goes to anybody else."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
     except ImportError:
         raise UserError('Ray is not installed: pip install "nsm[ray]"') from None
-
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
-        options |= {"num_cpus": capacity, "include_dashboard": False, "object_store_memory": 100 << 20}
-    elif address != "auto":
-        _reach(address)
-    try:
-        ray.init(address or "local", **options)
-    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"no Ray cluster at address {address!r}: {why}") from None
     return ray
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _reach(address: str) -> None:
