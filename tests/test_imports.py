@@ -57,7 +57,7 @@ ROOMS = {
         "checks files controllers memories programs pretrained machine tasks training", "numpy torch ray"
     ),
     "reports": Room(
-        "names checks nested memories pretrained machine tasks training experiments", "numpy torch matplotlib"
+        "names checks files nested memories pretrained machine tasks training experiments", "numpy torch matplotlib"
     ),
     "bench": Room(
         "checks nested similarity memories operands fused machine tasks training experiments reports",

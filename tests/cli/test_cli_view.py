@@ -1,14 +1,20 @@
 """`nsm view`: one page of a trained machine's executions, and one sentence where there is nothing to watch."""
 
 import json
+import os
+import resource
 import shutil
 import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
+from matplotlib.figure import Figure
 
 from nsm.commands import serve
+from nsm.reports import figures
 from nsm.reports.execution import execute
 from nsm.tasks import with_ranges
 from nsm.training.loop import task_pair
@@ -100,6 +106,56 @@ def test_a_place_that_cannot_be_written_is_one_sentence(trained, tmp_path, nsm):
         assert said.code == 2
         assert "can't be written" in said.err
         assert said.err.count("\n") == 1
+
+
+@contextmanager
+def a_full_disk():
+    """No file of this process gets longer than a few bytes, which is what a disk without room looks like."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_page_that_does_not_fit_leaves_the_earlier_one(trained, tmp_path, nsm):
+    earlier = "an earlier page"
+    pages = {
+        tmp_path / "view" / "page.html": ["view", trained, "--length", "3", "--out"],
+        tmp_path / "report" / "page.html": ["report", trained, "--out"],
+    }
+    for page, command in pages.items():
+        page.parent.mkdir()
+        page.write_text(earlier)
+        with a_full_disk():
+            said = nsm(*command, page)
+        assert (said.code, said.err) == (2, f"nsm: {page} can't be written: File too large\n")
+        assert page.read_text() == earlier
+        assert list(page.parent.iterdir()) == [page]
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_a_picture_that_does_not_fit_leaves_the_earlier_one(tmp_path, suffix):
+    picture = tmp_path / f"figure{suffix}"
+    picture.write_text("an earlier picture")
+    with a_full_disk(), pytest.raises(ValueError, match="can't be written: File too large"):
+        figures.save(Figure(), picture)
+    assert picture.read_text() == "an earlier picture"
+    assert list(tmp_path.iterdir()) == [picture]
+
+
+def test_a_page_goes_where_a_link_leads_and_into_a_pipe(trained, tmp_path, nsm):
+    page, link, pipe = tmp_path / "page.html", tmp_path / "link.html", tmp_path / "pipe.html"
+    link.symlink_to(page)
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as elsewhere:
+        heard = elsewhere.submit(pipe.read_bytes)
+        for out in (link, pipe):
+            assert nsm("view", trained, "--length", "3", "--out", out).code == 0
+    assert link.is_symlink()
+    assert pipe.is_fifo()
+    assert heard.result() == page.read_bytes()
 
 
 def test_the_page_is_served_to_this_machine_only():

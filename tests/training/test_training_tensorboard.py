@@ -36,6 +36,18 @@ def test_events_are_those_of_the_metrics(tmp_path):
     assert rewinds == [(line["step"], line["rewinds"]) for line in lines if "rewinds" in line] != []
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_events_that_can_not_be_made_anew_stay_as_they_were(tmp_path):
+    pytest.importorskip("tensorboard", reason="needs the extra nsm[tensorboard]")
+    train(overshooting(rewind=1e-6), tmp_path, "fused")
+    directory = tensorboard.write_events(tmp_path)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    (tmp_path / "metrics.jsonl").write_text("no metrics\n")
+    with pytest.raises(UserError):
+        tensorboard.write_events(tmp_path)
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+
 def test_what_is_no_run_is_left_alone(tmp_path):
     pytest.importorskip("tensorboard", reason="needs the extra nsm[tensorboard]")
     with pytest.raises(UserError, match="is not a run"):

@@ -78,13 +78,14 @@ class Demo:
 def _pages(run: RunDirectory) -> dict[str, Path]:
     """Write what was learned and what is done with it as pages, in the run's directory."""
     # Here, because figures take half a second to import, and training need not wait for that.
-    from nsm.commands.pages import watch, write_page
+    from nsm.commands.pages import watch
     from nsm.reports.document import to_html
+    from nsm.reports.output import write
     from nsm.reports.run_report import run_report
 
     pages = {"What it learned": run.path / "report.html", "Watch it work": run.path / "view.html"}
-    write_page(pages["What it learned"], to_html(run_report(run, watch(run, samples=1)[0])))
-    write_page(pages["Watch it work"], watch(run, samples=2, ranges={"length": WATCHED})[1])
+    write(pages["What it learned"], to_html(run_report(run, watch(run, samples=1)[0])).encode())
+    write(pages["Watch it work"], watch(run, samples=2, ranges={"length": WATCHED})[1].encode())
     return pages
 
 

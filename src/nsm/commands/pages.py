@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from nsm.checks import UserError, at_least
 from nsm.commands.ranges import Ranges, shown
 from nsm.commands.sequences import sequences, settings_of
@@ -42,12 +40,3 @@ def watch(
         *filter(None, settings),
     ]
     return executions, page(executions, f"{config.task}, {model_name(config.machine).upper()}", facts)
-
-
-def write_page(path: Path, text: str) -> None:
-    """Write a page where the user wants it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} can't be written: {error.strerror}") from None

@@ -42,8 +42,9 @@ class Report:
         roots = [_root("runs", self.runs), _root("results", self.results)] if self.directory is None else []
         import torch
 
-        from nsm.commands.pages import watch, write_page
+        from nsm.commands.pages import watch
         from nsm.reports.document import save_pictures, to_html, to_markdown
+        from nsm.reports.output import write
         from nsm.reports.paper.evidence import Evidence
         from nsm.reports.paper.report import report
         from nsm.reports.run_report import run_report
@@ -56,12 +57,12 @@ class Report:
         else:
             document = report(Evidence(*roots))
         out = self.out or (self.directory / "report.html" if self.directory else Path("report.html"))
-        write_page(out, to_html(document))
+        write(out, to_html(document).encode())
         console().print(f"The report is {out}.")
         if self.markdown is not None:
             pictures = Path("images", self.markdown.stem)
             save_pictures(document, self.markdown.parent / pictures)
-            write_page(self.markdown, to_markdown(document, pictures.as_posix()))
+            write(self.markdown, to_markdown(document, pictures.as_posix()).encode())
             console().print(f"As Markdown it is {self.markdown}.")
 
 

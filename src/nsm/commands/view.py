@@ -71,14 +71,15 @@ class View:
         ranges = ranges_of(self)
         import torch
 
-        from nsm.commands.pages import watch, write_page
+        from nsm.commands.pages import watch
+        from nsm.reports.output import write
         from nsm.training.run import RunDirectory
 
         torch.set_num_threads(1)
         run = RunDirectory(self.directory)
         executions, text = watch(run, self.which, self.samples, self.seed, ranges, self.slots, self.like)
         out = self.out or self.directory / "view.html"
-        write_page(out, text)
+        write(out, text.encode())
         say = console().print
         say(f"The page is {out}: open it in a browser.")
         if self.figure is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
 from nsm.checks import UserError
+from nsm.files import directory_atomically
 from nsm.training.run import RunDirectory
 
 EVENTS = "tensorboard"
@@ -26,8 +26,7 @@ def write_events(directory: str | Path) -> Path:
     run = RunDirectory(directory)
     run.config()
     events = run.path / EVENTS
-    shutil.rmtree(events, ignore_errors=True)
-    with SummaryWriter(str(events)) as writer:
+    with directory_atomically(events) as temporary, SummaryWriter(str(temporary)) as writer:
         for line in run.metrics():
             for group, figures in line.items():
                 if group in ("loss", "rewinds"):

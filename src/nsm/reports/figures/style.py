@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -13,7 +14,7 @@ import matplotlib
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap
 from matplotlib.figure import Figure
 
-from nsm.checks import UserError
+from nsm.reports.output import write
 
 P = ParamSpec("P")
 
@@ -86,10 +87,8 @@ def looks(models: Iterable[str]) -> dict[str, tuple[str, Any]]:
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure as what its suffix says: .svg and .pdf are drawings, .png is made of points."""
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with styled():
-            figure.savefig(path, dpi=144, metadata=undated)
-    except OSError as error:
-        raise UserError(f"{path} can't be written: {error.strerror}") from None
+    drawn = io.BytesIO()
+    with styled():
+        figure.savefig(drawn, format=path.suffix[1:], dpi=144, metadata=undated)
+    write(path, drawn.getvalue())
     return path

@@ -1,0 +1,22 @@
+"""Pages and pictures, written where a user wants them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nsm.checks import UserError
+from nsm.files import write_atomically
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file; one that is there stays as it was until the new one is whole."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if (
+            path.exists() and not path.is_file()
+        ):  # a pipe or a device: it is not to be replaced, and has nothing to lose
+            path.write_bytes(content)
+        else:
+            write_atomically(path.resolve(), content)  # what a link leads to, not the link
+    except OSError as error:
+        raise UserError(f"{path} can't be written: {error.strerror}") from None
