@@ -1,9 +1,12 @@
 """`nsm view`: one page of a trained machine's executions, and one sentence where there is nothing to watch."""
 
+import http.client
 import json
 import os
 import resource
 import shutil
+import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
@@ -156,6 +159,62 @@ def test_a_page_goes_where_a_link_leads_and_into_a_pipe(trained, tmp_path, nsm):
     assert link.is_symlink()
     assert pipe.is_fifo()
     assert heard.result() == page.read_bytes()
+
+
+@pytest.fixture
+def serving():
+    """A large page, served; returns the port."""
+    with serve.server("x" * (64 << 20), 0) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def asked(port, method, **headers):
+    """How the server answers a request for the page: the status, what is said of its length, and its length."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request(method, "/", headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, answer.headers["Content-Length"], len(body)
+
+
+def test_the_head_of_the_page_can_be_asked_for(serving):
+    assert asked(serving, "HEAD") == (200, str(64 << 20), 0)
+    assert asked(serving, "GET") == (200, str(64 << 20), 64 << 20)
+
+
+def test_the_page_is_served_under_names_of_this_machine_only(serving):
+    for host in ("127.0.0.1", "localhost", "LocalHost", "[::1]"):
+        assert asked(serving, "HEAD", Host=f"{host}:{serving}")[0] == 200
+    for host in (
+        f"example.org:{serving}",
+        "localhost",
+        f"localhost:{serving + 1}",
+        f"localhost.example.org:{serving}",
+        "",
+    ):
+        for method in ("HEAD", "GET"):
+            assert asked(serving, method, Host=host)[0] == 421
+    with socket.create_connection(("127.0.0.1", serving)) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert b" 421 " in connection.makefile("rb").readline()
+
+
+def test_who_leaves_in_the_middle_of_the_page_is_no_news(serving, capsys):
+    others = set(threading.enumerate())
+    with socket.create_connection(("127.0.0.1", serving)) as connection:
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{serving}\r\n\r\n".encode())
+        assert connection.recv(12) == b"HTTP/1.0 200"
+        handlers = set(threading.enumerate()) - others
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leave at once
+    assert len(handlers) == 1
+    for handler in handlers:
+        handler.join()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_page_is_served_to_this_machine_only():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from nsm.checks import UserError
 
 HERE = "127.0.0.1"
+NAMES = {HERE, "localhost", "[::1]"}
+"""What this machine calls itself."""
 
 
 def server(page: str, port: int) -> ThreadingHTTPServer:
@@ -15,23 +19,45 @@ def server(page: str, port: int) -> ThreadingHTTPServer:
     content = page.encode()
 
     class Handler(BaseHTTPRequestHandler):
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # whoever asked has left
+                super().handle()
+
         def do_GET(self) -> None:
+            if self._found():
+                self.wfile.write(content)
+
+        def do_HEAD(self) -> None:
+            self._found()
+
+        def _found(self) -> bool:
+            """Whether the page was asked for, under a name of ours; begins the answer."""
+            # A page of elsewhere whose name was made to lead here is of that name's origin, and could read ours.
+            if not (names := self.headers.get_all("Host", [])) or not {*map(str.lower, names)} <= self._ours():
+                self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+                return False
             if self.path != "/":
-                self.send_error(404)
-                return
-            self.send_response(200)
+                self.send_error(HTTPStatus.NOT_FOUND)
+                return False
+            self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            return True
+
+        def _ours(self) -> set[str]:
+            """What this server may be called; browsers leave out port 80."""
+            served = listening.server_port
+            return {f"{name}:{served}" for name in NAMES} | (NAMES if served == 80 else set())
 
         def log_message(self, *_: object) -> None:
             """Nothing: a person looks at the page, not at the terminal."""
 
     try:
-        return ThreadingHTTPServer((HERE, port), Handler)
+        listening = ThreadingHTTPServer((HERE, port), Handler)
     except (OSError, OverflowError) as error:
         raise UserError(f"port {port} can't be used: {error}") from None
+    return listening
 
 
 def serve(page: str, port: int, begun: Callable[[str], object]) -> None:
