@@ -7,10 +7,20 @@ from collections.abc import Iterable
 from typing import Any
 
 MOST_THREADS = 1024
+_CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
+_SHOWN = {code: repr(chr(code))[1:-1] for code in _CONTROLS if chr(code) not in "\n\t"}
+
+
+def printable(text: str) -> str:
+    """Text that a terminal only shows: one from a file may hold commands to it, or turn the direction of writing."""
+    return text.translate(_SHOWN)
 
 
 class UserError(ValueError):
     """A user's mistake, in one sentence. The command line prints it and exits with code 2."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())  # it may quote a file, and goes into warnings, too
 
 
 class Failed(Exception):

@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
-from nsm.checks import Failed, UserError
+from nsm.checks import Failed, UserError, printable
 from nsm.training.place import place
 from nsm.training.signals import Interrupted
 from nsm.version import __version__
@@ -118,4 +118,4 @@ def _leave(code: int, sentence: str) -> NoReturn:
 def _say(sentence: str) -> None:
     sys.stdout.flush()
     if place()[0] == 0:  # of several ranks, all of which would say the same
-        print(f"nsm: {sentence}", file=sys.stderr, flush=True)
+        print(f"nsm: {printable(sentence)}", file=sys.stderr, flush=True)

@@ -5,10 +5,18 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from rich.table import Table
 
 from cli.conftest import TINY
+from nsm.checks import UserError
+from nsm.commands.tables import Display
+from nsm.commands.terminal import console
+from nsm.experiments.engines.engine import Job, Outcome
+from nsm.experiments.paper import Cell
+from nsm.experiments.recipes import recipe
 from nsm.training import learner
 from nsm.training.run import RunDirectory
 
@@ -329,3 +337,43 @@ def test_what_cannot_be_parsed_ends_with_code_2(nsm, arguments):
     assert said.code == 2
     assert "Traceback" not in said.err
     assert said.err
+
+
+# --- text from files --------------------------------------------------------------------------------------------------
+
+NAME = "copy\x1b]0;title\x07\x9b2J\u202e"
+SHOWN = r"copy\x1b]0;title\x07\x9b2J\u202e"
+"""A name with commands to a terminal, and how it is shown: as text."""
+
+
+def test_a_sentence_about_a_run_holds_no_commands_to_the_terminal(nsm, trained, tmp_path):
+    run, story = tmp_path / "run", tmp_path / "story"
+    shutil.copytree(trained, run)
+    document = json.loads((run / "config.json").read_text())
+    document["config"]["task"] = NAME
+    (run / "config.json").write_text(json.dumps(document))
+    story.write_text("Mary went to the kitchen.\n")
+    said = nsm("ask", run, story, "Where is Mary?")
+    assert (said.code, said.err) == (2, f"nsm: {run} was trained on {SHOWN}: only a run on babi answers questions\n")
+
+
+def test_a_warning_that_quotes_a_mistake_holds_no_commands_to_the_terminal():
+    assert str(UserError(f"{NAME} is Σ\n\té")) == f"{SHOWN} is Σ\n\té"
+
+
+def test_a_table_holds_no_commands_to_the_terminal(capsys):
+    table = Table(NAME, title=NAME, caption=NAME)
+    table.add_row(NAME)
+    screen = console()
+    screen.print(table)
+    screen.print(NAME)
+    out = capsys.readouterr().out
+    assert out.count(SHOWN) == 5
+    assert not set(NAME) & set(out) - set(SHOWN)
+
+
+def test_a_run_that_failed_is_told_of_without_commands_to_the_terminal(capsys):
+    job = Job(Cell("row", "model", recipe("copy", "nutm")), 0, Path("run"))
+    with Display("single", [job]) as tick:
+        tick({job: Outcome("failed", NAME)})
+    assert capsys.readouterr().err == f"single: 1/1 runs, {job.name} failed {SHOWN}\n"

@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.live import Live
 from rich.table import Table
 
+from nsm.checks import printable
 from nsm.commands.terminal import Pace, console, figures
 from nsm.experiments import campaign
 from nsm.experiments.engines.engine import Job, Outcome
@@ -176,7 +177,7 @@ class Display:
             if outcome is not None and job not in self.said:
                 self.said.add(job)
                 words = f"{len(self.said)}/{len(self.planned)} runs, {job.name} {outcome.status} {outcome.reason}"
-                print(f"{self.name}: {words.rstrip()}", file=sys.stderr, flush=True)
+                print(printable(f"{self.name}: {words.rstrip()}"), file=sys.stderr, flush=True)
 
     def _table(self, known: dict[Job, Outcome | None]) -> Table:
         count = {status: 0 for status in ("done", "failed", "interrupted")}

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+
+from nsm.checks import printable
 
 if TYPE_CHECKING:
     from nsm.training.loop import Progress as RunProgress
@@ -22,10 +25,14 @@ REFRESH = 0.2
 
 
 class Screen(Console):
-    """A console that leaves it to the command line what happens when nobody reads it any more."""
+    """A console that shows all text as text, and leaves it to the command line what happens when nobody reads it."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Text as it is, but for what is no text: names from files are among it."""
+        return super().render_str(printable(text), **options)
 
 
 def console(stderr: bool = False) -> Console:
@@ -107,7 +114,7 @@ def progress_of(label: str, iterations: int, quiet: bool = False) -> Iterator[Re
             if "held_out" in line:
                 rate, left = pace.at(progress.step)
                 words = f"{progress.step:,}/{iterations:,} iterations, {figures(line)}, {rate}/s, {left} left"
-                print(f"{label}: {words}", file=sys.stderr, flush=True)
+                print(printable(f"{label}: {words}"), file=sys.stderr, flush=True)
             elif not pace.begun:
                 pace.begin(progress.step)
 
