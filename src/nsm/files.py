@@ -1,22 +1,28 @@
-"""Writing that survives a kill: a file or directory is either wholly there under its name, or not at all."""
+"""Writing that survives a kill: a file or directory is either wholly there under its name, or not at all.
+
+And a cache, for what can be made again.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+logger = logging.getLogger("nsm")
 
-def write_atomically(path: Path, content: bytes) -> None:
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file under a temporary name, force it to the disk, then give it its name."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        write_durably(temporary, content)
+        write_durably(temporary, content, mode)
         os.replace(temporary, path)
         sync(path.parent)
     finally:
@@ -75,9 +81,9 @@ def sweep(directory: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a file and force it to the disk."""
-    with path.open("wb") as file:
+def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file and force it to the disk. A new one may be used as `mode` says, less what the umask takes away."""
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -92,26 +98,103 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def cache_directory(kind: str) -> Path:
-    """A directory for what can be made again: under NSM_CACHE, or the user's cache directory, or a temporary one."""
-    base = os.environ.get("NSM_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsm"
-    temporary = Path(tempfile.gettempdir()) / f"nsm-{os.getuid()}"
-    for root in (Path(base), temporary):
-        path = root / kind
+# --- the cache --------------------------------------------------------------------------------------------------------
+
+PRIVATE = 0o600
+"""How files in the cache may be used: by us."""
+_told: set[str] = set()
+"""What has been said once about the cache and is not said again."""
+
+
+class Shared(Exception):
+    """Somebody else could have put something there, or could yet; in a sentence."""
+
+
+def cache_directory(kind: str) -> Path | None:
+    """A directory for what can be made again, and that nobody else can have put there: compiled code is loaded from it.
+
+    It is under NSM_CACHE, or the user's cache directory, or a temporary one where that can't be written. None where
+    somebody else could write in it, or nobody can; that is said once.
+    """
+    reason = ""
+    for find in (_chosen, _temporary):
         try:
-            if root == temporary:
-                root.mkdir(mode=0o700, exist_ok=True)
-                if not _is_ours_alone(root):
-                    continue
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(path, os.W_OK):
-            return path
-    raise OSError(f"no directory for {kind}: {base} can't be written; set NSM_CACHE to one that can")
+            root = find()
+            for path in (root, root / kind):
+                _make_ours(path)
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):  # another process's, which has its name by now
+                        _check(Path(entry), entry.stat(follow_symlinks=False))
+            if os.access(path, os.W_OK):
+                return path
+            reason = reason or f"{path} can't be written"
+        except Shared as error:
+            reason = str(error)
+            break
+        except OSError as error:
+            reason = reason or (f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    _tell(f"going without a cache, which takes time: {reason}; set NSM_CACHE to a directory that only you can write to")
+    return None
 
 
-def _is_ours_alone(path: Path) -> bool:
-    """Whether nobody else can have put anything there: compiled code is loaded from it."""
-    status = path.lstat()
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+def keep(path: Path, content: bytes, what: str) -> bool:
+    """Write a file of the cache, for us alone. Where it can't be, say so once: `what` can be made again."""
+    try:
+        write_atomically(path, content, PRIVATE)
+    except OSError as error:
+        cannot_keep(what, path.parent, error)
+        return False
+    return True
+
+
+def cannot_keep(what: str, directory: Path, error: OSError) -> None:
+    """Say so, once."""
+    _tell(f"{what} can't be kept in {directory}: {error.strerror}")
+
+
+def _tell(sentence: str) -> None:
+    if sentence not in _told:
+        _told.add(sentence)
+        logger.warning("nsm: %s", sentence)
+
+
+def _chosen() -> Path:
+    if named := os.environ.get("NSM_CACHE"):
+        return Path(named).absolute()
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise OSError("there is no home directory") from None
+    return Path(base, "nsm").absolute()
+
+
+def _temporary() -> Path:
+    return Path(tempfile.gettempdir(), f"nsm-{os.getuid()}").absolute()
+
+
+def _make_ours(path: Path, passed: bool = False) -> None:
+    """Make a directory, and those above it. Shared if somebody else can write in it, or put another in its place.
+
+    Args:
+        passed: whether it is on the way only, so that it may be like /tmp: all can write, none can rename what is
+            another's.
+    """
+    for place in (*reversed(path.parents), path):
+        place.mkdir(mode=0o700, exist_ok=True)
+        status, on_the_way = place.lstat(), passed or place != path
+        if stat.S_ISLNK(status.st_mode):
+            _check(place, status, passed=True)
+            _make_ours(place.parent / place.readlink(), on_the_way)
+        else:
+            _check(place, status, on_the_way)
+
+
+def _check(path: Path, status: os.stat_result, passed: bool = False) -> None:
+    """Shared unless it is ours, or root's, and nobody else can write to it; of a link that is passed, its target counts
+    for that."""
+    if status.st_uid not in (0, os.getuid()):
+        raise Shared(f"{path} is somebody else's")
+    harmless = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX
+    if status.st_mode & 0o022 and not (passed and harmless):
+        raise Shared(f"others can write to {path}")

@@ -134,6 +134,16 @@ def test_a_damaged_cache_is_made_again(files, tmp_path):
         assert same(load(tmp_path), made)
 
 
+def test_without_a_cache_stories_are_read_every_time(files, tmp_path):
+    archive(files, tmp_path / babi.NAME / babi.ARCHIVE)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    made = load(tmp_path)
+    assert list((tmp_path / "cache").iterdir()) == []
+    load.cache_clear()
+    assert same(load(tmp_path), made)
+
+
 def test_the_hash_is_gits():
     assert blob_hash(b"hello\n") == "ce013625030ba8dba906f756967f9e9ca394464a"  # git hash-object
 

@@ -1,9 +1,5 @@
 """A machine that its user changed, hooked or wrapped: the operators take its weights, or leave it to the reference."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -167,42 +163,3 @@ def test_noise_with_a_gradient_is_left_to_the_reference(x):
         make(backend="fused")(x, noise=noise)
     machine(x, noise=noise)[0].sum().backward()
     assert noise.cell.grad.abs().sum() > 0
-
-
-# --- compiled code on the disk ----------------------------------------------------------------------------------------
-
-DOUBLED = """
-import numpy as np
-from nsm.fused.cache import compiled
-
-@compiled
-def doubled(a):
-    for i in range(a.size):
-        a[i] *= 2
-
-a = np.ones(3, np.float32)
-doubled(a)
-print(a.sum())
-"""
-
-
-@pytest.mark.parametrize("harm", ["emptied", "halved", "flipped"])
-@pytest.mark.parametrize("kind", ["nbi", "nbc"])
-def test_a_damaged_kernel_is_compiled_again(tmp_path, harm, kind):
-    script = tmp_path / "script.py"
-    script.write_text(DOUBLED)
-    environment = {**os.environ, "NSM_CACHE": str(tmp_path / "cache")}
-
-    def run():
-        return subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
-
-    assert run().stdout == "6.0\n"
-    (file,) = (tmp_path / "cache").rglob(f"*.{kind}")
-    content = file.read_bytes()
-    half = len(content) // 2
-    flipped = content[:half] + bytes(byte ^ 0xFF for byte in content[half : half + 64]) + content[half + 64 :]
-    file.write_bytes({"emptied": b"", "halved": content[:half], "flipped": flipped}[harm])
-    again = run()
-    assert again.stdout == "6.0\n"
-    assert "is damaged" in again.stderr
-    assert run().stderr == ""

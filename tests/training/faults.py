@@ -29,11 +29,11 @@ class Faults:
 
             return call
 
-        def write_half(path: Path, content: bytes) -> None:
+        def write_half(path: Path, content: bytes, *mode: int) -> None:
             if at is not None and self.count + 1 >= at:
                 path.write_bytes(content[: len(content) // 2])
             strike()
-            write(path, content)
+            write(path, content, *mode)
 
         write = files.write_durably
         for kind in set(kinds) - {"write"}:

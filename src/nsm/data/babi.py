@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import io
 import json
-import logging
 import tarfile
 import zipfile
 import zlib
@@ -27,9 +26,7 @@ from nsm.checks import UserError, choose
 from nsm.data import stories
 from nsm.data.source import Finding, RemoteFile
 from nsm.data.stories import EncodedStories, Story
-from nsm.files import cache_directory, write_atomically
-
-logger = logging.getLogger("nsm")
+from nsm.files import cache_directory, keep
 
 NAME = "babi"
 FOLDER = "tasks_1-20_v1-2"
@@ -196,15 +193,14 @@ def load(root: Path, protocol: str = "paper") -> Corpus:
     source = locate(root)
     parts = (source.digest(), protocol, str(ENCODING), *stories.vocabulary())
     key = hashlib.sha256(" ".join(parts).encode()).hexdigest()
-    path = cache_directory(NAME) / f"{key[:24]}.npz"
-    kept = _read_cache(path)
+    directory = cache_directory(NAME)
+    path = None if directory is None else directory / f"{key[:24]}.npz"
+    kept = None if path is None else _read_cache(path)
     if kept is not None:
         return kept
     corpus = build(source.read(), protocol)
-    try:
+    if path is not None:
         _write_cache(path, corpus)
-    except OSError as error:
-        logger.warning("nsm: the encoded stories can't be kept in %s: %s", path.parent, error.strerror)
     return corpus
 
 
@@ -262,7 +258,7 @@ def _write_cache(path: Path, corpus: Corpus) -> None:
     said = json.dumps({"missing": corpus.missing, "notes": corpus.notes})
     buffer = io.BytesIO()
     np.savez(buffer, said=np.array(said), **arrays)
-    write_atomically(path, buffer.getvalue())
+    keep(path, buffer.getvalue(), "the encoded stories")
 
 
 def _read_cache(path: Path) -> Corpus | None:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from nsm.checks import UserError
 from nsm.data.source import Finding, RemoteFile
-from nsm.files import cache_directory, write_atomically
+from nsm.files import cache_directory, keep
 
 logger = logging.getLogger("nsm")
 NAME = "omniglot"
@@ -85,17 +85,19 @@ def load(root: Path) -> Characters:
     split = _split(root / NAME)
     places = _places(root / NAME)
     digest = hashlib.sha256(repr((_RECIPE, split, [_digest(place) for place in places])).encode()).hexdigest()
-    path = cache_directory(NAME) / f"{digest[:32]}.npy"
+    directory = cache_directory(NAME)
+    path = None if directory is None else directory / f"{digest[:32]}.npy"
     shape = (len(split), DRAWINGS, FINE_SIDE, FINE_SIDE)
-    images = _cached(path, shape)
+    images = None if path is None else _cached(path, shape)
     if images is None:
         logger.warning("nsm: reading the drawings in %s, once; this takes some seconds …", root / NAME)
         images = np.empty(shape, dtype=np.uint8)
         for index, drawings in enumerate(_read([_open(place) for place in places], split)):
             images[index] = shrink(drawings)
-        content = io.BytesIO()
-        np.save(content, images)
-        write_atomically(path, content.getvalue())
+        if path is not None:
+            content = io.BytesIO()
+            np.save(content, images)
+            keep(path, content.getvalue(), "the drawings")
     purposes = np.array(list(split.values()))
     return Characters(images, *(np.flatnonzero(purposes == purpose) for purpose in ("train", "test")))
 
