@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 
@@ -152,3 +153,53 @@ def test_a_cache_where_nothing_can_be_locked_is_done_without(tmp_path, run):
         f"nsm: compiled kernels can't be kept in {directory}: Is a directory\n",
         BEGUN.format("", 30),
     ]
+
+
+# --- the process that helps to compile --------------------------------------------------------------------------------
+
+HELPED = """
+import os
+import sys
+from nsm.fused import passes
+
+program = '''
+try:
+    import planted
+except ImportError:
+    planted = None
+with open({fifo!r}, "w") as file:
+    print("planted" if planted else "ready", file=file, flush=True)
+    import time
+    time.sleep(600)
+'''
+with passes.helper(program.format(fifo=sys.argv[1])) as other:
+    {then}
+"""
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="there is none on one core")
+@pytest.mark.parametrize("then", ["raise SystemExit(3)", "os.kill(os.getpid(), 9)"])
+def test_it_ends_with_the_one_it_helps_and_takes_no_modules_from_where_that_is(tmp_path, then):
+    script, fifo, here = tmp_path / "script" / "script.py", tmp_path / "fifo", tmp_path / "here"
+    script.parent.mkdir()
+    here.mkdir()
+    (here / "planted.py").touch()
+    script.write_text(HELPED.replace("{then}", f"sys.stdin.read()\n    {then}"))
+    os.mkfifo(fifo)
+    environment = {**os.environ, "NSM_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, script, fifo]
+    with (
+        subprocess.Popen(command, cwd=here, env=environment, stdin=subprocess.PIPE) as process,
+        fifo.open() as helper,
+    ):
+        assert helper.readline() == "ready\n"
+        process.stdin.close()
+        assert helper.read() == ""  # the end: nobody has it open for writing
+    assert process.returncode == (3 if "3" in then else -signal.SIGKILL)
+
+
+def test_there_is_none_without_a_cache(tmp_path, run):
+    """It would have nowhere to leave what it compiles."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    assert run("from nsm.fused import passes\nwith passes.helper('') as other:\n    print(other)\n")[0] == "None\n"

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nsm.description import Description, parse
 from nsm.fused import layout, programs, recurrence, threads
-from nsm.fused.cache import once
+from nsm.fused.cache import directory, once
 from nsm.fused.dnc import DNCTape
 from nsm.fused.layout import Array, Words, padded
 from nsm.fused.lrua import LRUATape
@@ -344,21 +344,39 @@ def compile_part(memory: str, part: str = "") -> None:
 
 
 def _compile_apart(kind: type[MemoryConfig]) -> None:
-    """Both ways at once, one of them in another process: a compiler works on one core."""
-    program = f"from nsm.fused.passes import compile_part; compile_part({kind.__name__!r}, 'back')"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    other = None
-    if (os.cpu_count() or 1) > 1:
-        with suppress(OSError):  # it may not be allowed to start one
-            other = subprocess.Popen(
-                [sys.executable, "-c", program], env=environment, stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-    try:
+    """Both ways at once, one of them in another process, which hands it over in the cache: a compiler works on one
+    core. What it does not hand over is compiled here."""
+    with helper(f"from nsm.fused.passes import compile_part; compile_part({kind.__name__!r}, 'back')") as other:
         compile_part(kind.__name__, "there")
-    finally:
         if other is not None:
             other.wait()
+    compile_part(kind.__name__)
+
+
+LEAVE = "import os, threading; threading.Thread(target=lambda: os._exit(len(os.read(0, 1))), daemon=True).start()"
+"""A process that starts with this ends when nobody can write to it any more."""
+
+
+@contextmanager
+def helper(program: str) -> Iterator[subprocess.Popen[bytes] | None]:
+    """Another process for a program, if there is a cache to leave something in, a core for it, and it can be started.
+
+    It ends with the block, or with this process, however that ends. Ctrl-C is for this one alone.
+    """
+    if directory() is None or (os.cpu_count() or 1) < 2:
+        yield None
+        return
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    try:
+        other = subprocess.Popen(
+            [sys.executable, "-P", "-c", f"{LEAVE}\n{program}"], env=environment, stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
+        )  # fmt: skip
+    except OSError:  # it may not be allowed
+        yield None
+        return
+    with other:  # in the end what it reads is closed
+        yield other
 
 
 # Where the words of a call count from: nothing, its buffer, and what else it is told of. Then come the rooms, and for
