@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from nsm.checks import Failed, UserError, printable
 from nsm.training.place import place
-from nsm.training.signals import Interrupted
+from nsm.training.signals import Interrupted, gets_out
 from nsm.version import __version__
 
 DESCRIPTION = """Neural stored-program memory: train a machine, test it, watch it run, reproduce the paper.
@@ -70,10 +70,9 @@ def _run(arguments: list[str]) -> None:
 
 @contextmanager
 def _ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the process at once while something is imported, which takes longer than many a command.
+    """Let Ctrl-C end the process at once where KeyboardInterrupt may not: while something is imported or compiled.
 
-    KeyboardInterrupt does not get out of every import: libraries catch it, C code passes on an error of its own, Python
-    prints what a callback raises. Elsewhere it is raised as ever, and where SIGINT is not Python's own it stays so.
+    Elsewhere it is raised as ever, and where SIGINT is not Python's own it stays so.
     """
     pythons = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     heeded = pythons and threading.current_thread() is threading.main_thread()
@@ -87,12 +86,10 @@ def _ctrl_c() -> Iterator[None]:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            _say("stopped")
-            os._exit(STOPPED)
-        frame = frame.f_back
-    raise KeyboardInterrupt
+    if gets_out(frame):
+        raise KeyboardInterrupt
+    _say("stopped")
+    os._exit(STOPPED)
 
 
 def _leave_if_unread() -> None:

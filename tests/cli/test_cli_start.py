@@ -1,4 +1,4 @@
-"""Before a command begins: what it need not import, and Ctrl-C while it imports what it needs."""
+"""Before a command begins: what it need not import, and Ctrl-C while it imports or compiles what it needs."""
 
 import os
 import signal
@@ -84,6 +84,46 @@ def test_ctrl_c_while_something_is_imported_is_one_line(tmp_path, module):
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "nsm: stopped\n")
     assert not (tmp_path / "run").exists()
+
+
+COMPILED = """
+import os
+import signal
+import sys
+
+from nsm import cli
+
+
+def compile(arguments):
+    from nsm.fused.cache import compiled
+
+    @compiled
+    def one():
+        return 1
+
+    sys.setprofile(interrupt)
+    one()
+
+
+def interrupt(frame, event, argument):
+    if event == "call" and frame.f_globals["__name__"].startswith("llvmlite") and frame.f_code.co_name == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+cli._run = compile
+cli.main()
+"""
+"""A command that compiles a kernel, and Ctrl-C when the compiler calls a function of a name."""
+
+
+@pytest.mark.parametrize("where", ["_raw_object_cache_notify", "__del__"])
+def test_ctrl_c_while_something_is_compiled_is_one_line(tmp_path, where):
+    """Where C calls back, and where an object is freed: Python prints what is raised there, and goes on."""
+    script = tmp_path / "script.py"
+    script.write_text(COMPILED)
+    environment = os.environ | {"NSM_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, script, where], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "nsm: stopped\n")
 
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])

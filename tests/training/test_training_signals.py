@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 
 import pytest
@@ -39,6 +40,26 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path, number):
     assert ended(child) == 128 + number
     assert checkpoints.steps(tmp_path / "checkpoints") == [3]
     train(config, tmp_path, "fused")
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_second_signal_ends_it_in_the_compiler_as_well(number, capfd):
+    """Which frees objects: Python prints what is raised while it does, and goes on."""
+    from llvmlite import binding
+
+    def interrupt(frame, event, _):
+        if event == "call" and frame.f_code.co_name == "__del__":
+            os.kill(os.getpid(), number)
+
+    def work():
+        module = binding.parse_assembly("")
+        with asked_by_signal(lambda: None):
+            os.kill(os.getpid(), number)
+            sys.setprofile(interrupt)
+            del module
+
+    assert ended(forked(work)) == 128 + number
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_signal_before_the_first_step_or_after_the_last_loses_nothing(tmp_path, monkeypatch):

@@ -9,10 +9,26 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+COMPILER = ("numba", "llvmlite")
 
 
 class Interrupted(Exception):
     """The work was asked to stop; what was done is saved and goes on when started again."""
+
+
+def gets_out(frame: FrameType | None) -> bool:
+    """Whether an exception that is raised there, as by a handler, gets to who waits for it.
+
+    Out of an import it may not: libraries catch it, C code passes on an error of its own. Nor out of the compiler of
+    kernels: much of it is called back by C or when an object is freed, and what is raised there Python prints, and goes
+    on.
+    """
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_filename.startswith("<frozen importlib") or module.partition(".")[0] in COMPILER:
+            return False
+        frame = frame.f_back
+    return True
 
 
 @contextmanager
@@ -26,8 +42,10 @@ def asked_by_signal(ask: Callable[[], None]) -> Iterator[None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal asked
-        if asked:
+        if asked and gets_out(frame):
             raise SystemExit(128 + number)
+        if asked:
+            os._exit(128 + number)
         asked = True
         if number == signal.SIGHUP:
             _leave(terminals)
