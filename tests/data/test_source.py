@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsm.checks import UserError
-from nsm.data import source
+from nsm.data import babi, omniglot, source
 from nsm.data.source import RemoteFile, fetch, look_in, root
 
 CONTENT = b"some letters"
@@ -67,6 +67,13 @@ def test_a_wrong_checksum_leaves_nothing(site, tmp_path):
     for words in (address, "checksum", "letters.zip", str(tmp_path / "here")):
         assert words in str(caught.value)
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_what_has_no_checksum_comes_by_https():
+    with pytest.raises(ValueError, match="must come by https"):
+        letters("https://somewhere.invalid/letters.zip", "http://somewhere.invalid/letters.zip", checksum=None)
+    for file in (*babi.FILES, *omniglot.FILES):
+        assert file.checksum or all(address.startswith("https://") for address in file.addresses)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/letters.zip", "http://nowhere.invalid/letters.zip"])

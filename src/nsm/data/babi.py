@@ -34,11 +34,8 @@ ARCHIVE = f"{FOLDER}.tar.gz"
 FILES = (
     RemoteFile(
         ARCHIVE,
-        (
-            f"http://www.thespermwhale.com/jaseweston/babi/{ARCHIVE}",
-            f"https://s3.amazonaws.com/text-datasets/babi_{ARCHIVE}",
-        ),
-        checksum=None,
+        (f"https://s3.amazonaws.com/text-datasets/babi_{ARCHIVE}",),
+        checksum=None,  # none was released: what the archive holds is compared, file by file
         unpacked=FOLDER,
     ),
 )

@@ -24,6 +24,10 @@ class RemoteFile:
     unpacked: str | None = None
     """The directory this archive unpacks to: where that lies, the archive is not needed."""
 
+    def __post_init__(self) -> None:
+        if self.checksum is None and not all(address.startswith("https://") for address in self.addresses):
+            raise ValueError(f"{self.name} has no checksum, so it must come by https, was {self.addresses}")
+
 
 @dataclass(frozen=True)
 class Finding:
