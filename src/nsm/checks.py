@@ -30,6 +30,11 @@ class Failed(Exception):
     """
 
 
+def brief(text: str, most: int = 120) -> str:
+    """A text that is not ours, for a sentence: its beginning, if it is long."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def choose(argument: str, value: str, known: Iterable[str]) -> str:
     """Return `value` if it is one of the `known` names, else raise a UserError that suggests the nearest one."""
     names = list(known)

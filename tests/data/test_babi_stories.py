@@ -65,12 +65,20 @@ def test_what_means_nothing_changes_nothing(changed):
         ("2 Mary went - to the office.", "line 2: the sign '-' is not one of"),
         ("2 Mary went to the office!", "line 2: the sign '!' is not one of"),
         ("2 ", "line 2: there is nothing after"),
+        (f"{'9' * 400} Mary went there.", "line 2: its number has 400 digits"),
+        (f"{'9' * 5000} Mary went there.", "line 2: its number has 5,000 digits"),
+        (f"2 {'x' * 5000}", f"line 2: the word '{'x' * 120}…' is not one of the 159"),
     ],
 )
 def test_a_malformed_line_is_named_with_its_file(line, sentence):
     with pytest.raises(UserError) as raised:
         parse(f"1 Mary went to the office.\n{line}\n", "en-10k/qa1_train.txt")
     assert str(raised.value).startswith(f"en-10k/qa1_train.txt, {sentence}")
+
+
+def test_a_file_holds_a_story():
+    with pytest.raises(UserError, match=r"^a file holds no story"):
+        parse("\n", "a file")
 
 
 def test_a_file_must_begin_with_the_first_line_of_a_story():

@@ -7,6 +7,8 @@ number begins at 1 in every story. Words are lower case; "." and "?" are words o
 from __future__ import annotations
 
 import re
+import sys
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,13 +18,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nsm.checks import UserError
+from nsm.checks import UserError, brief
 
 Numbers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.int16]
 
 BLANK = "-"
 """What is shown where a word of the answer is asked for."""
+_DIGITS = 6
+"""Of a line's number, at most."""
 
 
 @cache
@@ -54,11 +58,11 @@ def split(sentence: str) -> tuple[str, ...]:
     Raises:
         UserError: it holds something that is no word, or one that bAbI has not.
     """
-    words = tuple(re.findall(r"[a-z]+|[^a-z\s]", sentence.lower()))
+    words = tuple(sys.intern(found[0]) for found in re.finditer(r"[a-z]+|[^a-z\s]", sentence.lower()))
     for word in words:
         if word == BLANK or word not in vocabulary():
             kind = "word" if word.isalpha() else "sign"
-            raise UserError(f"the {kind} {word!r} is not one of the {len(vocabulary())} that bAbI is made of")
+            raise UserError(f"the {kind} {brief(word)!r} is not one of the {len(vocabulary())} that bAbI is made of")
     return words
 
 
@@ -104,6 +108,8 @@ def parse(text: str, name: str) -> list[Story]:
         try:
             if not number.isdecimal():
                 raise UserError("it does not begin with a number")
+            if len(number) > _DIGITS:
+                raise UserError(f"its number has {len(number):,} digits")
             if int(number) == 1:
                 stories.append([])
             elif int(number) != last + 1:
@@ -115,6 +121,8 @@ def parse(text: str, name: str) -> list[Story]:
         except UserError as error:
             raise UserError(f"{name}, line {position}: {error}") from None
         stories[-1].append(known[content])
+    if not stories:
+        raise UserError(f"{name} holds no story")
     return stories
 
 
@@ -168,17 +176,17 @@ class EncodedStories:
 def encode(stories: Iterable[tuple[int, Story]]) -> EncodedStories:
     """Stories, each with the number of its task, as numbers."""
     numbers = vocabulary()
-    encoded: dict[Line, tuple[list[int], list[int]]] = {}
+    encoded: dict[Line, tuple[array[int], array[int]]] = {}
 
-    def lines(line: Line) -> tuple[list[int], list[int]]:
+    def lines(line: Line) -> tuple[array[int], array[int]]:
         if line not in encoded:
-            answers = [-1] * len(line.words) + [numbers[word] for word in line.answer]
-            encoded[line] = [numbers[word] for word in line.shown], answers
+            answers = array("h", [-1]) * len(line.words) + array("h", (numbers[word] for word in line.answer))
+            encoded[line] = array("h", (numbers[word] for word in line.shown)), answers
         return encoded[line]
 
-    shown: list[int] = []
-    answers: list[int] = []
-    starts, tasks = [0], []
+    # Arrays, not lists: a number takes two bytes here, eight there.
+    shown, answers = array("h"), array("h")
+    starts, tasks = array("q", [0]), array("q")
     for task, story in stories:
         for line in story:
             seen, right = lines(line)
