@@ -1,6 +1,5 @@
 """bAbI's files: read from an archive or a directory, compared with the released ones, kept encoded."""
 
-import io
 import os
 import tarfile
 import time
@@ -75,33 +74,86 @@ def test_bytes_that_are_no_text_are_named_with_their_line(files):
         build({**files, FIRST: b"1 Mary went to the office.\n2 \xff\n"}, "paper")
 
 
-def test_nothing_an_archive_names_is_written_or_followed(files, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (f"../../{FIRST}", tarfile.REGTYPE),
+        (f"/{FIRST}", tarfile.REGTYPE),
+        (FIRST, tarfile.SYMTYPE),
+        (FIRST, tarfile.LNKTYPE),
+        (FIRST, tarfile.FIFOTYPE),
+    ],
+)
+def test_nothing_an_archive_names_is_written_or_followed(files, tmp_path, name, kind):
     secret = tmp_path / "secret.txt"
     secret.write_bytes(files[FIRST])
     path = tmp_path / "root" / babi.NAME / babi.ARCHIVE
     path.parent.mkdir(parents=True)
     with tarfile.open(path, "w:gz") as tar:
-        for name, kind in (
-            (f"../../{FIRST}", tarfile.SYMTYPE),
-            (f"/{FIRST}", tarfile.LNKTYPE),
-            (FIRST, tarfile.FIFOTYPE),
-        ):
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname = kind, str(secret)
-            tar.addfile(member)
-        outside = tarfile.TarInfo("../../../outside.txt")
-        outside.size = 4
-        tar.addfile(outside, io.BytesIO(b"evil"))
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, str(secret)
+        tar.addfile(member)
     before = sorted(tmp_path.rglob("*"))
-    assert babi.Archive(path).read() == {}
+    with pytest.raises(UserError, match=r"tasks_1-20_v1-2.tar.gz: '.*qa1_.*' is (no name|neither a file)"):
+        babi.Archive(path).read()
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_file_too_large_to_be_one_of_bAbIs_is_not_read(files, tmp_path, monkeypatch):
-    archive(files, tmp_path / babi.NAME / babi.ARCHIVE)
-    monkeypatch.setattr(babi, "LARGEST", 100)
-    with pytest.raises(UserError, match=r"has [\d,]+ bytes"):
+def test_a_file_too_large_to_be_one_of_bAbIs_is_not_read(files, tmp_path, peak):
+    archive({**files, "other.txt": bytes(200 << 20)}, tmp_path / babi.NAME / babi.ARCHIVE)
+    with (
+        pytest.raises(UserError, match=r"other.txt' has 209,715,200 bytes; it should have at most 16,777,216"),
+        peak(60),
+    ):
         load(tmp_path)
+
+
+def test_more_text_than_bAbI_has_is_not_kept(files, tmp_path, peak):
+    names = [name for name in released() if name.startswith("en-10k/")]
+    large = b"1 Mary went there.\n" + bytes(12 << 20)
+    archive({name: large for name in names}, tmp_path / babi.NAME / babi.ARCHIVE)
+    sentence = r"holds more than 83,886,080 bytes or 3,000,000 lines: bAbI has half of that"
+    with pytest.raises(UserError, match=sentence), peak(130):
+        load(tmp_path)
+    archive({name: b"1 n\n" * 100_000 for name in names}, tmp_path / babi.NAME / babi.ARCHIVE)
+    with pytest.raises(UserError, match=sentence):
+        load(tmp_path)
+
+
+def test_a_file_that_is_there_twice_is_named(tmp_path):
+    archive({FIRST: b"1 n\n", f"copy/{FIRST}": b"1 n\n"}, tmp_path / babi.NAME / babi.ARCHIVE)
+    with pytest.raises(UserError, match=f"holds {FIRST} twice"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_a_file_without_a_story_is_named(files, tmp_path, content):
+    unpacked({**files, FIRST: content}, tmp_path / babi.NAME)
+    for read in (load, check):
+        with pytest.raises(UserError, match=f"^{FIRST} holds no story"):
+            read(tmp_path)
+
+
+def test_only_regular_files_are_read(files, tmp_path):
+    """To open a pipe is to wait until somebody writes to it; a file of holes is as large as it says."""
+    directory = unpacked(files, tmp_path / "a" / babi.NAME)
+    path = directory / FIRST
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=f"{FIRST} is a pipe, not a file"):
+        load(tmp_path / "a")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UserError, match=f"{FIRST} is a directory, not a file"):
+        load(tmp_path / "a")
+    path.rmdir()
+    path.touch()
+    os.truncate(path, 1 << 40)
+    with pytest.raises(UserError, match=f"{FIRST} has 1,099,511,627,776 bytes"):
+        load(tmp_path / "a")
+    (tmp_path / "b" / babi.NAME / babi.ARCHIVE).mkdir(parents=True)
+    with pytest.raises(UserError, match=f"{babi.ARCHIVE} is a directory, not a file"):
+        load(tmp_path / "b")
 
 
 def test_encoded_stories_are_kept_and_read_again(files, tmp_path, monkeypatch):

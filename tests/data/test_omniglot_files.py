@@ -2,8 +2,12 @@
 
 import errno
 import io
+import os
 import shutil
+import struct
 import time
+import zipfile
+import zlib
 from collections import Counter
 from importlib import resources
 
@@ -116,6 +120,15 @@ def test_a_split_that_makes_no_sense_is_said(tmp_path):
     (directory / "split.txt").write_text("train a/b\nvalidate c/d\n")
     with pytest.raises(UserError, match=r"split.txt, line 2: .* was 'validate c/d'"):
         loaded(tmp_path)
+
+
+@pytest.mark.parametrize("left", ["", "train", "test"])
+def test_a_split_has_characters_for_both(tmp_path, left):
+    directory = glyphs.write(tmp_path, DRAWN)
+    lines = (directory / "split.txt").read_text().splitlines(keepends=True)
+    (directory / "split.txt").write_text("".join(line for line in lines if left and line.startswith(left)))
+    (problem,) = omniglot.check(tmp_path).problems
+    assert f"split.txt has no character to {'test' if left == 'train' else 'train'}" in problem
 
 
 # --- the cache --------------------------------------------------------------------------------------------------------
@@ -236,14 +249,56 @@ def test_drawings_of_another_size(tmp_path):
         loaded(tmp_path)
 
 
-def test_names_that_lead_out_of_an_archive_lead_nowhere(tmp_path):
+@pytest.mark.parametrize("side", [12_000, 60_000])
+def test_a_drawing_of_many_pixels_is_not_decoded(tmp_path, peak, side):
+    name = sorted(DRAWN)[0]
+    header = struct.pack(">4sIIBBBBB", b"IHDR", side, side, 1, 0, 0, 0, 0)
+    large = DRAWN[name][:12] + header + struct.pack(">I", zlib.crc32(header)) + DRAWN[name][33:]
+    directory = glyphs.write(tmp_path, DRAWN | {name: large})
+    with peak(60):
+        refused(tmp_path, str(directory), name, "pixels, not 105×105")
+
+
+@pytest.mark.parametrize("name", ["../../evil.png", "/tmp/evil.png", "images_background/../../evil.png"])
+def test_names_that_lead_out_of_an_archive_are_refused(tmp_path, name):
     directory = glyphs.write(tmp_path, DRAWN)
     background = {name: data for name, data in DRAWN.items() if name.startswith("images_background/")}
-    evil = {"../../evil.png": b"evil", "/tmp/evil.png": b"evil", "images_background/../../evil.png": b"evil"}
-    glyphs.pack(directory / "images_background.zip", background | evil)
-    assert omniglot.check(tmp_path).problems == []
-    loaded(tmp_path)
+    glyphs.pack(directory / "images_background.zip", background | {name: b"evil"})
+    refused(tmp_path, repr(name), "is no name that a member should have")
     assert list(tmp_path.rglob("evil*")) == []
+
+
+def test_an_archive_that_unpacks_to_more_than_it_should(tmp_path, peak):
+    directory = glyphs.write(tmp_path, DRAWN)
+    path = directory / "images_background.zip"
+    name = sorted(DRAWN)[0]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, bytes(200 << 20))
+    with peak(60):
+        refused(tmp_path, str(path), name, "has 209,715,200 bytes; it should have at most 65,536")
+
+
+def test_only_regular_files_are_read(tmp_path):
+    """To open a pipe is to wait until somebody writes to it."""
+    directory = glyphs.write(tmp_path, DRAWN, unpacked=True)
+    drawing, split = directory / sorted(DRAWN)[7], (directory / "split.txt").read_bytes()
+    drawing.unlink()
+    os.mkfifo(drawing)
+    refused(tmp_path, str(drawing), "is a pipe, not a file")
+    drawing.unlink()
+    drawing.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="can't be read: No such file"):
+        loaded(tmp_path)
+    (directory / "images_background.zip").mkdir()
+    refused(tmp_path, "images_background.zip is a directory, not a file")
+    (directory / "split.txt").unlink()
+    os.mkfifo(directory / "split.txt")
+    with pytest.raises(UserError, match=r"split.txt is a pipe, not a file"):
+        loaded(tmp_path)
+    (directory / "split.txt").unlink()
+    (directory / "split.txt").write_bytes(split + b"train \xff\n")
+    with pytest.raises(UserError, match=r"split.txt is no text"):
+        loaded(tmp_path)
 
 
 def test_check_counts_what_there_is(tmp_path):

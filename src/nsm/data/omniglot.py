@@ -6,7 +6,7 @@ In the data directory, as in the official download:
     omniglot/images_evaluation.zip      20 alphabets, 659 characters     or unpacked: omniglot/images_evaluation/
     omniglot/split.txt                  only for a set of your own: its characters, and which are for training
 
-Archives are read, never unpacked, so no name inside one can lead anywhere. The 1,623 characters are split by character
+Archives are read, never unpacked. The 1,623 characters are split by character
 into 1,200 for training and 423 for testing, as `omniglot-split.txt` beside this file has it.
 """
 
@@ -15,19 +15,23 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import os
 import re
-import zipfile
-import zlib
+import struct
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nsm.checks import UserError
+from nsm.checks import UserError, brief
+from nsm.data.archive import Limits, Zip, read_file
 from nsm.data.source import Finding, RemoteFile
 from nsm.files import cache_directory, keep
 
@@ -42,6 +46,10 @@ FILES = tuple(
     )
 )
 HELP = f"`nsm data fetch {NAME}` gets it"
+LIMITS = Limits(packed=32 << 20, members=65_536, member=64 << 10, unpacked=32 << 20)
+"""Of an archive; three times what the larger released one has: 9.5 MB packed, 20,275 members. A drawing has 0.5 KB."""
+MOST_SPLIT = 1 << 20
+"""Bytes of a split; that of all characters has 80 thousand."""
 DRAWINGS = 20
 SIDE = 105
 """Pixels of a drawing's side."""
@@ -84,16 +92,20 @@ def load(root: Path) -> Characters:
     """
     split = _split(root / NAME)
     places = _places(root / NAME)
-    digest = hashlib.sha256(repr((_RECIPE, split, [_digest(place) for place in places])).encode()).hexdigest()
+    with _help():
+        digests = [_digest(place) for place in places]
+    digest = hashlib.sha256(repr((_RECIPE, split, digests)).encode()).hexdigest()
     directory = cache_directory(NAME)
     path = None if directory is None else directory / f"{digest[:32]}.npy"
     shape = (len(split), DRAWINGS, FINE_SIDE, FINE_SIDE)
     images = None if path is None else _cached(path, shape)
     if images is None:
         logger.warning("nsm: reading the drawings in %s, once; this takes some seconds …", root / NAME)
-        images = np.empty(shape, dtype=np.uint8)
-        for index, drawings in enumerate(_read([_open(place) for place in places], split)):
-            images[index] = shrink(drawings)
+        with _help():
+            characters = _read([_open(place) for place in places], split)
+            images = np.empty(shape, dtype=np.uint8)
+            for index, drawings in enumerate(characters):
+                images[index] = shrink(drawings)
         if path is not None:
             content = io.BytesIO()
             np.save(content, images)
@@ -103,8 +115,10 @@ def load(root: Path) -> Characters:
 
 
 def _cached(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8] | None:
+    if not path.is_file():  # a pipe would be waited for
+        return None
     try:
-        images: npt.NDArray[np.uint8] = np.load(path, mmap_mode="r")
+        images: npt.NDArray[np.uint8] = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError):
         return None
     return images if images.shape == shape and images.dtype == np.uint8 else None
@@ -126,37 +140,47 @@ def shrink(drawings: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
 
 
 def _read(parts: list[_Part], split: dict[str, str]) -> Iterator[npt.NDArray[np.bool_]]:
-    """The ink of every character of the split, (20, 105, 105) each."""
+    """The ink of every character of the split, (20, 105, 105) each; that all are there is known before the first."""
     where = {character: part for part in parts for character in part.characters}
     for character in split:
         part = where.get(character)
         if part is None:
             folder = next((part.path for part in parts if part.path.stem == character.split("/")[0]), parts[0].path)
-            raise UserError(f"{folder} is not whole: it has no {character}; {HELP} once it is out of the way")
-        yield _drawings(part, character)
-
-
-def _drawings(part: _Part, character: str) -> npt.NDArray[np.bool_]:
-    names = part.characters[character]
-    if len(names) != DRAWINGS:
-        raise UserError(
-            f"{part.path} is not whole: {character} has {len(names)} drawings of {DRAWINGS}; "
-            f"{HELP} once it is out of the way"
-        )
-    return np.stack([_drawing(part, name) for name in names])
+            raise UserError(f"{folder} is not whole: it has no {brief(character)}")
+        found = len(part.characters[character])
+        if found != DRAWINGS:
+            raise UserError(f"{part.path} is not whole: {brief(character)} has {found:,} drawings of {DRAWINGS}")
+    return (
+        np.stack([_drawing(where[character], name) for name in where[character].characters[character]])
+        for character in split
+    )
 
 
 def _drawing(part: _Part, name: str) -> npt.NDArray[np.bool_]:
     from PIL import Image  # here, because it takes a while and few commands need it
 
+    content = io.BytesIO(part.read(name))
     try:
-        with Image.open(io.BytesIO(part.read(name))) as image:
-            size, ink = image.size, ~np.asarray(image.convert("1"))
-    except (OSError, SyntaxError, ValueError, zipfile.BadZipFile, zlib.error, EOFError):
-        raise UserError(f"{part.path} is damaged: {name} can't be read; {HELP} once it is out of the way") from None
-    if size != (SIDE, SIDE):
-        raise UserError(f"{part.path} is not Omniglot: {name} has {size[0]}×{size[1]} pixels, not {SIDE}×{SIDE}")
-    return ink
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large images, which are not decoded, and of odd parts of small ones
+            with Image.open(content, formats=["PNG"]) as image:
+                pixels = f"{image.width:,}×{image.height:,}"
+                if image.size == (SIDE, SIDE):
+                    return ~np.asarray(image.convert("1"))
+    except Image.DecompressionBombError:
+        pixels = "millions of"
+    except (OSError, SyntaxError, ValueError, IndexError, EOFError, struct.error):
+        raise UserError(f"{part.path} is damaged: {name} can't be read") from None
+    raise UserError(f"{part.path} is not Omniglot: {name} has {pixels} pixels, not {SIDE}×{SIDE}")
+
+
+@contextmanager
+def _help() -> Iterator[None]:
+    """What is wrong with the files, and what to do about it."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{error}; {HELP} once it is out of the way") from None
 
 
 # --- what there is ----------------------------------------------------------------------------------------------------
@@ -167,14 +191,16 @@ def check(root: Path) -> Finding:
     finding = Finding()
     try:
         split = _split(root / NAME)
-        parts = [_open(place) for place in _places(root / NAME)]
-        for part in parts:
-            alphabets = {character.rsplit("/", 1)[0] for character in part.characters}
-            drawings = sum(map(len, part.characters.values()))
-            counts = f"{len(alphabets)} alphabets, {len(part.characters):,} characters, {drawings:,} drawings"
-            finding.lines.append(f"{part.path.name}: {counts}")
-        for _ in _read(parts, split):
-            pass
+        places = _places(root / NAME)
+        with _help():
+            parts = [_open(place) for place in places]
+            for part in parts:
+                alphabets = {character.rsplit("/", 1)[0] for character in part.characters}
+                drawings = sum(map(len, part.characters.values()))
+                counts = f"{len(alphabets)} alphabets, {len(part.characters):,} characters, {drawings:,} drawings"
+                finding.lines.append(f"{part.path.name}: {counts}")
+            for _ in _read(parts, split):
+                pass
         purposes = list(split.values())
         counts = f"{purposes.count('train'):,} characters for training, {purposes.count('test'):,} for testing"
         finding.lines.append(f"all whole: {counts}")
@@ -186,13 +212,23 @@ def check(root: Path) -> Finding:
 def _split(directory: Path) -> dict[str, str]:
     """Every character, in the order of the array it is kept in, and what it is for: "train" or "test"."""
     own = directory / "split.txt"
-    text = own.read_text() if own.exists() else resources.files(__package__).joinpath("omniglot-split.txt").read_text()
+    if os.path.lexists(own):
+        content = read_file(own, MOST_SPLIT)
+    else:
+        content = resources.files(__package__).joinpath("omniglot-split.txt").read_bytes()
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise UserError(f"{own} is no text") from None
     split = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         purpose, _, character = line.partition(" ")
         if purpose not in ("train", "test") or not character:
-            raise UserError(f"{own}, line {number}: it must be train or test and a character, was {line!r}")
+            raise UserError(f"{own}, line {number}: it must be train or test and a character, was {brief(line)!r}")
         split[character] = purpose
+    for purpose in ("train", "test"):
+        if purpose not in split.values():
+            raise UserError(f"{own} has no character to {purpose}: each line must be train or test and a character")
     return split
 
 
@@ -201,30 +237,42 @@ def _places(directory: Path) -> list[Path]:
     places = []
     for file in FILES:
         archive, folder = directory / file.name, directory / str(file.unpacked)
-        if not archive.is_file() and not folder.is_dir():
+        packed = os.path.lexists(archive)
+        if not packed and not folder.is_dir():
             raise UserError(f"{archive} is missing; {HELP}, or put it there by hand")
-        places.append(archive if archive.is_file() else folder)
+        places.append(archive if packed else folder)
     return places
+
+
+def _is_archive(place: Path) -> bool:
+    return place.name in [file.name for file in FILES]
 
 
 def _digest(place: Path) -> str:
     """What changes when the content does."""
-    if place.is_dir():  # not the bytes of twenty thousand small files: their sizes and dates
-        stats = [(str(file), file.stat()) for file in sorted(place.rglob("*.png"))]
-        return repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
-    with place.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    if _is_archive(place):
+        return hashlib.sha256(read_file(place, LIMITS.packed)).hexdigest()
+    try:  # not the bytes of twenty thousand small files: their sizes and dates
+        stats = [(str(file), file.stat()) for file in _files(place)]
+    except OSError as error:
+        raise UserError(f"{error.filename} can't be read: {error.strerror}") from None
+    return repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
 
 
 def _open(place: Path) -> _Part:
-    if place.is_dir():
-        names = [file.relative_to(place.parent).as_posix() for file in place.rglob("*.png")]
-        return _Part(place, _by_character(names, place.name), lambda name: (place.parent / name).read_bytes())
-    try:
-        archive = zipfile.ZipFile(place)
-    except (OSError, zipfile.BadZipFile, EOFError) as error:
-        raise UserError(f"{place} is damaged: {error}; {HELP} once it is out of the way") from None
-    return _Part(place, _by_character(archive.namelist(), place.stem), archive.read)
+    if _is_archive(place):
+        archive = Zip(place, LIMITS)
+        return _Part(place, _by_character(archive.names, place.stem), archive.read)
+    names = [file.relative_to(place.parent).as_posix() for file in _files(place)]
+    return _Part(place, _by_character(names, place.name), lambda name: read_file(place.parent / name, LIMITS.member))
+
+
+def _files(folder: Path) -> list[Path]:
+    """The images in a directory, sorted."""
+    found = list(islice(folder.rglob("*.png"), LIMITS.members + 1))
+    if len(found) > LIMITS.members:
+        raise UserError(f"{folder} has more than {LIMITS.members:,} images")
+    return sorted(found)
 
 
 def _by_character(names: list[str], part: str) -> dict[str, list[str]]:
