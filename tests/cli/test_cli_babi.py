@@ -1,6 +1,7 @@
 """bAbI by command, on a small archive: train, eval, reproduce, and questions to what was trained."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -105,6 +106,16 @@ def test_an_unknown_word_is_named_not_guessed(nsm, trained, story, line, questio
     assert said.code == 2
     assert sentence in said.err
     assert said.out == ""
+
+
+def test_a_story_is_a_file_of_text(nsm, story, tmp_path):
+    story.write_bytes(b"Mary went to the \xff.\n")
+    assert "story.txt can't be read: it is no text" in nsm("ask", tmp_path, story, "Where is Mary?").err
+    os.truncate(story, 1 << 40)
+    assert "story.txt has 1,099,511,627,776 bytes" in nsm("ask", tmp_path, story, "Where is Mary?").err
+    story.unlink()
+    os.mkfifo(story)
+    assert "story.txt is a pipe, not a file" in nsm("ask", tmp_path, story, "Where is Mary?").err
 
 
 def test_mistakes_of_asking(nsm, trained, story, tmp_path):

@@ -9,9 +9,13 @@ import numpy as np
 import torch
 
 from nsm.checks import UserError
+from nsm.data.archive import read_file
 from nsm.data.stories import parse_line, sentences, split, vocabulary
 from nsm.machine import Machine
 from nsm.tasks.classification import one_hot
+
+MOST = 1 << 20
+"""Bytes of a story: the longest of bAbI has 8,727."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,9 @@ def ask_words(question: str) -> tuple[str, ...]:
 def read_story(path: Path) -> list[str]:
     """The words of a story, with a blank for every word of an answer."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} can't be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+        text = read_file(path, MOST).decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} can't be read: it is no text") from None
     shown: list[str] = []
     for position, sentence in sentences(text):
         try:
