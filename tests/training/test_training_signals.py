@@ -1,5 +1,6 @@
 """One signal stops a run at the end of its step; two end it at once. One process at a time holds a run."""
 
+import logging
 import os
 import signal
 import sys
@@ -8,7 +9,9 @@ import time
 import pytest
 
 from nsm.checks import UserError
+from nsm.fused.cache import compiled
 from nsm.training import checkpoints
+from nsm.training.learner import Learner
 from nsm.training.loop import train
 from nsm.training.run import RunDirectory
 from nsm.training.signals import SIGNALS, Interrupted, asked_by_signal
@@ -59,6 +62,32 @@ def test_a_second_signal_ends_it_in_the_compiler_as_well(number, capfd):
             del module
 
     assert ended(forked(work)) == 128 + number
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_signal_while_a_kernel_is_loaded_waits_for_the_first_step(tmp_path, capfd):
+    """It is not taken for a damaged kernel, which is what an error there means."""
+
+    def interrupt(frame, event, _):
+        if event == "call" and frame.f_code.co_name == "_load_index":
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def one():
+        return 1
+
+    def prepare(self, task):
+        sys.setprofile(interrupt)
+        compiled(one)()
+
+    def work():
+        Learner.prepare = prepare
+        logging.getLogger("nsm").addHandler(logging.StreamHandler())
+        with pytest.raises(Interrupted):
+            train(small(checkpoint_every=100, evaluate_every=100), tmp_path, "fused")
+
+    assert ended(forked(work)) == 0
+    assert checkpoints.steps(tmp_path / "checkpoints") == [1]
     assert capfd.readouterr() == ("", "")
 
 

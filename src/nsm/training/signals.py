@@ -17,11 +17,11 @@ class Interrupted(Exception):
 
 
 def gets_out(frame: FrameType | None) -> bool:
-    """Whether an exception that is raised there, as by a handler, gets to who waits for it.
+    """Whether an exception that is raised there, as by a handler, gets to who waits for it, without more ado.
 
     Out of an import it may not: libraries catch it, C code passes on an error of its own. Nor out of the compiler of
-    kernels: much of it is called back by C or when an object is freed, and what is raised there Python prints, and goes
-    on.
+    kernels: it takes errors for its own, leaves objects half made, and much of it is called back by C or when an object
+    is freed. What is raised there Python prints, and goes on.
     """
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -34,6 +34,8 @@ def gets_out(frame: FrameType | None) -> bool:
 @contextmanager
 def asked_by_signal(ask: Callable[[], None]) -> Iterator[None]:
     """Call `ask` at the first signal; at the second leave as a shell reports a killed process, with 128 + its number.
+
+    `ask` may raise Interrupted, and has to remember it: where that would not get out it is dropped.
 
     A signal that is ignored stays so: that is how `nohup` keeps work alive without a terminal. Outside the main thread
     nothing is done: whoever runs that one handles signals.
@@ -49,7 +51,11 @@ def asked_by_signal(ask: Callable[[], None]) -> Iterator[None]:
         asked = True
         if number == signal.SIGHUP:
             _leave(terminals)
-        ask()
+        try:
+            ask()
+        except Interrupted:
+            if gets_out(frame):
+                raise
 
     try:
         heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
