@@ -39,6 +39,18 @@ def test_again_and_on_more_threads(memory):
     assert digest(case(memory, seed=1).fused()) != first
 
 
+@pytest.mark.parametrize("controller", ["lstm", "gru", "rnn", "feed-forward"])
+def test_answers_again_with_weights_packed_again(controller):
+    """No bias is what it was at the start, zero, which could be added any number of times."""
+    machine = nsm.NUTM(4, 3, 2, controller=nsm.Controller(controller, size=9), memory=MEMORIES[0], backend="fused")
+    x = torch.randn(5, 2, 4, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for parameter in machine.parameters():
+            parameter += 0.1
+        answers = [machine(x)[0].numpy().tobytes() for _ in range(3)]
+    assert answers == answers[:1] * 3
+
+
 def test_runs_at_the_same_time_do_not_disturb_each_other():
     cases = [case(memory, seed) for seed in range(4) for memory in MEMORIES]
     alone = [digest(each.fused()) for each in cases]

@@ -299,7 +299,8 @@ class Parameters:
             if d.controller.biases == 2:
                 self._take(gates * n)
                 for gate, place in enumerate(own):
-                    self._vector(at.gates_bias + place, gate * n, n, ADDED)
+                    # That of a part kept apart is alone there: added, it would grow each time a block is used again.
+                    self._vector(at.gates_bias + place, gate * n, n, ADDED if place == gate * n_p else GRADIENT)
         if d.controller.layer_norm:
             for target in (*(at.gate_norm + i * n_p + half * j for i in range(gates) for half in (0, 1)),
                            at.cell_norm, at.cell_norm + n_p):  # fmt: skip
