@@ -53,6 +53,17 @@ def test_log_is_exact_over_all_normal_numbers():
     assert np.max(np.abs(over(functions.log)(x) - expected) / np.maximum(np.abs(expected), 1)) < 2e-7
 
 
+@pytest.mark.parametrize("function", ["exp", "log", "sigmoid", "tanh", "softplus"])
+def test_what_is_no_number_stays_none(function):
+    x = np.full(16, np.nan, np.float32)
+    assert np.isnan(over(getattr(functions, function))(x)).all()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, -1.0])
+def test_nothing_but_positive_numbers_has_a_logarithm(value):
+    assert not np.isfinite(over(functions.log)(np.full(16, value, np.float32))).any()
+
+
 @pytest.mark.parametrize("value", [-1e30, -1e5, -88.0, 88.0, 1e5, 1e30])
 def test_functions_are_finite_and_right_at_the_ends(value):
     x = np.full(16, value, np.float32)

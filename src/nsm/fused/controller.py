@@ -37,7 +37,9 @@ def normalise(a, a0, mask, n, n_p, hat, hat0):
     for i in range(0, n_p, 16):
         x = (load(a, a0 + i) - splat(mean)) * load(mask, i)
         squares = fma(x, x, squares)
-    scale = np.float32(1.0) / np.sqrt(total(squares) / np.float32(n) + np.float32(NORM_EPSILON))
+    variance = total(squares) / np.float32(n) + np.float32(NORM_EPSILON)
+    # A variance beyond all numbers leaves none: ∞ − ∞ is NaN.
+    scale = np.float32(1.0) / np.sqrt(variance) + (variance - variance)
     for i in range(0, n_p, 16):
         store(hat, hat0 + i, (load(a, a0 + i) - splat(mean)) * load(mask, i) * splat(scale))
     return scale

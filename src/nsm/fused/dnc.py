@@ -154,14 +154,13 @@ def allocate(m, row, now):
     for i in range(0, n_p, 16):
         u = load(m.usage, now * n_p + i)
         store(m.scratch, lifted + i, fma(u, splat(SCALE), splat(LIFT)))
-        # What is no slot comes after all that are.
-        whole, last = rounded(u * splat(STEPS)), splat(np.float32(1e30))
+        # What is no number comes after all that are, and what is no slot after all that are.
+        whole, most, last = rounded(u * splat(STEPS)), splat(np.float32(1e30)), splat(np.float32(np.inf))
+        whole = choose_smaller(whole, most, whole, most)
         store(m.scratch, step + i, choose_smaller(splat(np.float32(0.5)), load(m.mask, i), whole, last))
     ranks(m.scratch, step, m.scratch, rank, n_p)
-    for i in range(n):  # so that a NaN, which has no rank, leaves no place empty
-        m.order[line + i] = i
     for i in range(n):
-        m.order[line + min(int(m.scratch[rank + i]), n - 1)] = i
+        m.order[line + int(m.scratch[rank + i])] = i
     fill(m.product, line + n_p - 16, 16, np.float32(0.0))
     product = np.float32(1.0)
     for j in range(n):
@@ -310,7 +309,7 @@ def relink(m, old, new, row, before):
         for j in range(0, n_p, 16):
             kept = (left - load(m.address, address + j)) * load(m.links, old + i * n_p + j)
             store(m.links, new + i * n_p + j, fma(w, load(m.precedence, last + j), kept))
-        m.links[new + i * n_p + i] = np.float32(0.0)
+        m.links[new + i * n_p + i] *= np.float32(0.0)  # as the reference does: what is no number stays none
 
 
 @kernel

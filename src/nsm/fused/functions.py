@@ -17,6 +17,7 @@ from nsm.fused.lanes import (
     as_ints,
     choose_smaller,
     fma,
+    if_finite_and_positive,
     maximum,
     minimum,
     or_bits,
@@ -54,7 +55,10 @@ def exp(x):
 
 @kernel
 def log(x):
-    """log x of positive normal numbers: x = 2^n m with m in [√½, √2), log m = 2 artanh((m−1)/(m+1)) by its series."""
+    """log x of positive normal numbers: x = 2^n m with m in [√½, √2), log m = 2 artanh((m−1)/(m+1)) by its series.
+
+    NaN of what is none of them, infinity included: its bits would pass for those of a number.
+    """
     # Taking the bits of √½ off first rounds the exponent so that m lands around 1.
     shifted = add_int(as_ints(x), -0x3F3504F3)
     n = to_floats(shift_right(shifted, 23))
@@ -66,7 +70,7 @@ def log(x):
     p = fma(p, z, splat(np.float32(2 / 5)))
     p = fma(p, z, splat(np.float32(2 / 3)))
     p = fma(p, z, splat(np.float32(2.0)))
-    return fma(n, splat(_LN2_HIGH), fma(p, s, n * splat(_LN2_LOW)))
+    return if_finite_and_positive(x, fma(n, splat(_LN2_HIGH), fma(p, s, n * splat(_LN2_LOW))))
 
 
 @kernel

@@ -401,6 +401,18 @@ def choose_smaller(typingctx: Any, a: Any, b: Any, then: Any, otherwise: Any) ->
 
 
 @intrinsic
+def if_finite_and_positive(typingctx: Any, a: Any, then: Any) -> Any:
+    """`then` in the lanes where a is zero or a number above it, NaN in the others: by their bits, in one comparison."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        infinity, nan = ir.Constant(_INTS, [0x7F800000] * WIDTH), ir.Constant(_FLOATS, [math.nan] * WIDTH)
+        below = builder.icmp_unsigned("<", builder.bitcast(arguments[0], _INTS), infinity)
+        return builder.select(below, arguments[1], nan)
+
+    return floats(a, then), codegen
+
+
+@intrinsic
 def rounded(typingctx: Any, a: Any) -> Any:
     """The nearest whole number in each lane, the even one of two, of numbers below 2²² in size.
 

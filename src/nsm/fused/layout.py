@@ -21,7 +21,7 @@ from numba.extending import register_jitable
 
 from nsm.controllers import NETWORKS
 from nsm.description import Description
-from nsm.fused.algebra import PANEL, fill
+from nsm.fused.algebra import PANEL, fill, nothing
 from nsm.fused.cache import entry, kernel
 from nsm.fused.lanes import claim, floats_at, load, rows_at, store, transpose_block, unfold
 from nsm.programs import ATTENTION as STRATEGIES
@@ -163,6 +163,8 @@ class Weights(NamedTuple):
     """(heads, P, K)"""
     key_inverses: Array
     """(heads, P): 1/|k_p|"""
+    nothing: Array
+    """(1): what zeros take from gates_x, zero or NaN"""
     out: Array
     """(D, O padded)"""
     out_bias: Array
@@ -188,6 +190,7 @@ def weights(take: Callable[[int], Any], sizes: Sizes) -> Weights:
     return Weights(
         gates_s=take(d * j),
         out=take(d * s.outputs_p),
+        nothing=take(1),
         gates_x=take(s.inputs * j),
         gates_bias=take(j),
         raw=take(s.size * s.raw),
@@ -422,6 +425,8 @@ class Packing(NamedTuple):
     """the address of the record"""
     keys: int
     key_inverses: int
+    gates_x: int
+    nothing: int
     """where in the block they are"""
 
 
@@ -474,7 +479,7 @@ def pack(address):
 
 @entry
 def finish(address):
-    """What depends on more than one place: sums of parameters, and what is computed from keys."""
+    """What depends on more than one place: sums of parameters, and what is computed from keys and weights of inputs."""
     call = unfold(Packing, address)
     sizes, places, block = unfold(Sizes, call.sizes), places_at(call.places), floats_at(call.blocks[0])
     for row in range(call.place_count):
@@ -484,6 +489,7 @@ def finish(address):
                 floats_at(call.where[place[PARAMETER]]), place[SOURCE], 0, 1, place[COLUMNS],
                 block, place[TARGET], 0,
             )  # fmt: skip
+    block[call.nothing] = nothing(block, call.gates_x, sizes.inputs * sizes.gates)
     if sizes.attention == KEY_VALUE or sizes.attention == GUMBEL:
         for p in range(sizes.heads * sizes.programs):
             squares, first = EPSILON, call.keys + p * sizes.keys

@@ -109,6 +109,8 @@ def least_used(m, usage, hot):
     fill(m.scratch, hot, m.slots_p, np.float32(0.0))
     for i in range(m.slots):
         u = np.rint(m.usage[usage + i] * STEPS)
+        if u != u:  # what is no number comes last
+            u = np.float32(np.inf)
         if held == count and not u < m.scratch[count - 1]:
             continue
         place = held if held < count else count - 1

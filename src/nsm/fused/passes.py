@@ -181,9 +181,10 @@ class Kernels:
     def pack(self, where: Table, block: int, count: int = 1, there: bool = False) -> None:
         """The parameters at these addresses as the kernels read them, into a block whose padding is zero; only what
         the way there needs if so asked."""
-        keys = self.weights.records[0].keys.start, self.weights.records[0].key_inverses.start
+        at: layout.Weights = self.weights.records[0]
+        computed = [span.start for span in (at.keys, at.key_inverses, at.gates_x, at.nothing)]
         places, blocks = self._places["there" if there else "places"], words([block])
-        call = words([0, *places, *span_of(where), *span_of(blocks), 0, self.constants[0], *keys])
+        call = words([0, *places, *span_of(where), *span_of(blocks), 0, self.constants[0], *computed])
         threads.run(layout.pack, ctypes.addressof(call), count if self.weights_size > LARGE else 1)
         layout.finish.ctypes(ctypes.addressof(call))
 
@@ -191,7 +192,7 @@ class Kernels:
         """The gradients in these blocks, one after another, to those at these addresses: in their place, or added; if
         asked, those of a learned initial state as well."""
         places, filled = self._places["with_start" if start else "learned"], words([block.address for block in blocks])
-        call = words([0, *places, *span_of(where), *span_of(filled), int(fresh), 0, 0, 0])
+        call = words([0, *places, *span_of(where), *span_of(filled), int(fresh), *[0] * 5])
         threads.run(layout.unpack, ctypes.addressof(call), count if len(blocks) * self.weights_size > LARGE else 1)
 
     def forget_start(self, block: Block) -> None:

@@ -56,7 +56,7 @@ def attend(sizes, scales, w, work, h, row, query):
             work.kept[kept + SIMILARITY + p] = dot * inverse * w.key_inverses[h * p_ + p]
 
     best = 0
-    fill(work.soft, at + stride - 16, 16, np.float32(-1e30))
+    fill(work.soft, at + stride - 16, 16, np.float32(-np.inf))
     for p in range(p_):
         z = strength * work.kept[kept + SIMILARITY + p]
         if sizes.attention == GUMBEL and work.gumbel.size:
@@ -66,18 +66,20 @@ def attend(sizes, scales, w, work, h, row, query):
             best = p
     top = splat(work.soft[at + best])
     sharpness = splat(np.float32(1.0 / scales.temperature if sizes.attention == GUMBEL else 1.0))
-    sums = splat(np.float32(0.0))
+    # Zero; NaN if the temperature takes the largest beyond all numbers, which ∞ − ∞ is.
+    sums = top * sharpness - top * sharpness
     for i in range(at, at + stride, 16):
         e = exp((load(work.soft, i) - top) * sharpness)
         sums = sums + e
         store(work.soft, i, e)
     share = splat(np.float32(1.0) / total(sums))
     for i in range(at, at + stride, 16):
-        store(work.soft, i, load(work.soft, i) * share)
-        store(work.mix, i, load(work.soft, i))
+        weights = load(work.soft, i) * share
+        store(work.soft, i, weights)
+        # The hard choice takes no number from the softmax, but where that has none, there is no choice.
+        store(work.mix, i, weights - weights if sizes.attention == GUMBEL else weights)
     if sizes.attention == GUMBEL:
-        fill(work.mix, at, stride, np.float32(0.0))
-        work.mix[at + best] = 1
+        work.mix[at + best] += np.float32(1.0)
 
 
 @kernel

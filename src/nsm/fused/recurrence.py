@@ -175,7 +175,8 @@ def forward(sizes, scales, table, w, work, memory, first, count):
     for row in range(rows):
         copy(w.gates_bias, 0, work.gates, row * j_, j_)
         copy(w.out_bias, 0, work.outputs, row * o_p, o_p)
-    if few(work.inputs, rows * i_p):
+    # Zero times what is no number is none: then zeros are not passed over.
+    if few(work.inputs, rows * i_p) and w.nothing[0] == 0:
         multiply_few(work.inputs, i_p, w.gates_x, j_, work.gates, j_, rows, sizes.inputs, j_)
     else:
         multiply(work.inputs, 0, i_p, w.gates_x, 0, j_, work.gates, 0, j_, rows, sizes.inputs, j_)

@@ -23,7 +23,7 @@ import numpy as np
 from nsm.fused.algebra import accumulate, copy, dots, fill, multiply
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp
-from nsm.fused.lanes import fma, largest, load, maximum, root, splat, spread, store, total
+from nsm.fused.lanes import choose_smaller, fma, largest, load, maximum, root, splat, spread, store, total
 from nsm.fused.layout import Array, Words, copy_block, transpose
 from nsm.fused.workspace import Room, Span
 from nsm.similarity import EPSILON
@@ -72,15 +72,17 @@ def norms(m, tape, line):
 
 @kernel
 def softmax(z, z0, mask, out, o0, n_p):
-    """softmax of the unmasked numbers; the masked ones become 0."""
-    top = splat(np.float32(-1e30))
+    """softmax of the unmasked numbers; the masked ones, whatever they are, become 0.
+
+    The peak passes over a NaN, the sum does not; and where the peak is infinite, its distance from itself is NaN.
+    """
+    half, zero, least = splat(np.float32(0.5)), splat(np.float32(0.0)), splat(np.float32(-np.inf))
+    top = least
     for i in range(0, n_p, 16):
-        keep = load(mask, i)
-        x = fma(keep - splat(np.float32(1.0)), splat(np.float32(1e30)), load(z, z0 + i) * keep)
-        top = maximum(top, x)
-    peak, sums = splat(largest(top)), splat(np.float32(0.0))
+        top = maximum(top, choose_smaller(half, load(mask, i), load(z, z0 + i), least))
+    peak, sums = splat(largest(top)), zero
     for i in range(0, n_p, 16):
-        e = exp(load(z, z0 + i) - peak) * load(mask, i)
+        e = choose_smaller(half, load(mask, i), exp(load(z, z0 + i) - peak), zero)
         sums = sums + e
         store(out, o0 + i, e)
     share = splat(np.float32(1.0) / total(sums))
