@@ -144,7 +144,9 @@ def _question_answering(
             interface=replace(machine.interface, keys="written", sharpness=10.0),
         )
         optimiser, epochs, looks = OptimiserConfig(learning_rate=5e-4, final_rate=0.1), 30, 2
-        values = {"curriculum": True}
+        # Without noise tasks with few questions are learned by heart: path finding stood at 62 % and rose in loss, with
+        # it the same machine fell to 7 % within 16,000 updates of eight stories.
+        values = {"curriculum": True, "cell_noise": 0.3}
         if len(numbers) == 1:
             # The stories are few: it takes updates more than it takes stories.
             optimiser, batch_size, epochs, looks = OptimiserConfig(learning_rate=2e-4), 8, EPOCHS, 1
