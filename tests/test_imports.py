@@ -29,7 +29,8 @@ ROOMS = {
     "version": Room(),
     "names": Room(),
     "checks": Room(),
-    "files": Room(),
+    "files": Room("checks"),
+    "documents": Room("checks files"),
     # Tasks: without the model, and without a compiler.
     "data": Room("checks files", "numpy torch PIL pooch"),
     "tasks": Room("checks data", "numpy torch"),
@@ -41,20 +42,21 @@ ROOMS = {
     "programs": Room("checks similarity", "numpy torch"),
     "description": Room("checks controllers memories programs version", "numpy torch"),
     "operands": Room("checks controllers memories programs", "numpy torch"),
-    "pretrained": Room("checks files memories", "numpy torch safetensors"),
+    "pretrained": Room("checks files documents memories", "numpy torch safetensors"),
     "fused": Room("checks files similarity controllers memories programs description", "numpy torch numba llvmlite"),
     "machine": Room(
         "names checks nested controllers memories programs description operands pretrained fused", "numpy torch"
     ),
     # What is done with both.
     "training": Room(
-        "version names checks files nested memories programs pretrained fused machine tasks", "numpy torch safetensors"
+        "version names checks files documents nested memories programs pretrained fused machine tasks",
+        "numpy torch safetensors",
     ),
-    "loading": Room("names checks pretrained machine training", "torch safetensors"),
+    "loading": Room("names checks documents pretrained machine training"),
     "optim": Room("checks fused", "torch"),
     "nsm": Room("version controllers memories programs machine loading optim"),
     "experiments": Room(
-        "checks files controllers memories programs pretrained machine tasks training", "numpy torch ray"
+        "checks files documents controllers memories programs pretrained machine tasks training", "numpy torch ray"
     ),
     "reports": Room(
         "names checks files nested memories pretrained machine tasks training experiments", "numpy torch matplotlib"
@@ -195,7 +197,7 @@ def test_tasks_know_no_model_and_the_model_knows_no_task():
     for name in ("data", "tasks"):
         assert everything_below[name].isdisjoint(MODEL)
     for name in MODEL:
-        assert everything_below[name] <= {"version", "names", "checks", "files", *MODEL}
+        assert everything_below[name] <= {"version", "names", "checks", "files", "documents", *MODEL}
     assert everything_below["fused"].isdisjoint({"machine", "operands"})
 
 

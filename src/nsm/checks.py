@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import os
+import resource
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 MOST_THREADS = 1024
+MOST_HEADS = 1024
 _CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
 _SHOWN = {code: repr(chr(code))[1:-1] for code in _CONTROLS if chr(code) not in "\n\t"}
 
@@ -50,6 +55,39 @@ def at_least(argument: str, value: Any, lowest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
         raise UserError(f"{argument} must be an integer of at least {lowest}, was {value!r}")
     return value
+
+
+def head_count(argument: str, value: Any) -> int:
+    """Return `value` if it is a number of heads, each of which has a network of its own."""
+    if at_least(argument, value, 1) > MOST_HEADS:
+        raise UserError(f"{argument} must be at most {MOST_HEADS:,}, was {value:,}")
+    return int(value)
+
+
+def fits(what: str, size: int) -> None:
+    """Raise a UserError unless so many bytes are free, before any of them is asked for.
+
+    A system that has lent out more than it has kills a process without a word. Sizes are the least that is needed.
+    """
+    free = free_memory()
+    if size > free:
+        raise UserError(f"{what} would take {_in_words(size)} of memory at least, and {_in_words(free)} are free")
+
+
+def free_memory() -> int:
+    """Bytes that this process may still have: of the machine's, of its container's, or of its own limit."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), resource.getrlimit(resource.RLIMIT_AS)[0]]
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        limits.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]))
+    with suppress(OSError, ValueError):  # "max" where there is none
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(limit for limit in limits if limit >= 0)
+
+
+def _in_words(size: int) -> str:
+    """So many bytes: 1.5 GB, and no more digits than anyone reads."""
+    return f"{size / 1e9:,.1f} GB" if size < 10**15 else "more than a million GB"
 
 
 def thread_count(value: Any) -> int:

@@ -1,41 +1,79 @@
-"""Writing that survives a kill: a file or directory is either wholly there under its name, or not at all.
+"""Reading that is bounded, and writing that survives a kill: a file or directory is whole under its name, or not there.
 
-And a cache, for what can be made again.
+Until it is, it has a name that only nsm makes: `.nsm-<random>-<process>.tmp`. What a killed process leaves under such a
+name is swept by who holds the directory next; nothing else ever is. And a cache, for what can be made again.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import re
+import secrets
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EACCES, EAGAIN, EEXIST, ELOOP, ENOTEMPTY
 from pathlib import Path
+from typing import BinaryIO
+
+from nsm.checks import UserError
+
+TEMPORARY = re.compile(r"\.nsm-[0-9a-f]{16}-([0-9]{1,9})\.tmp")
+
+
+class Damaged(UserError):
+    """A file that is not what nsm wrote."""
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file to read. Not a pipe or a device, whose opening or reading may never end."""
+    with open(path, "rb", opener=_without_waiting) as file:
+        yield file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise Damaged(f"{path} is damaged: it is not a regular file")
+    return handle
+
+
+def read(path: Path, most: int) -> bytes:
+    """What is in a regular file of at most so many bytes, which are counted before they are read."""
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most or len(content := file.read(most + 1)) > most:
+            raise Damaged(f"{path} is damaged: it has {size:,} bytes, and no file of its kind more than {most:,}")
+    return content
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 logger = logging.getLogger("nsm")
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file under a temporary name, force it to the disk, then give it its name."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with naming(path), _temporary(path) as temporary:
         write_durably(temporary, content, mode)
         os.replace(temporary, path)
         sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def directory_atomically(path: Path, replace: bool = True) -> Iterator[Path]:
     """An empty directory to fill; when it has been, it gets its name. One that has it is removed, or is in the way."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with naming(path), _temporary(path) as temporary:
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
         yield temporary
         for directory, _, names in os.walk(temporary):
@@ -44,10 +82,16 @@ def directory_atomically(path: Path, replace: bool = True) -> Iterator[Path]:
             sync(Path(directory))
         if replace and path.exists():
             remove_atomically(path)
-        os.rename(temporary, path)
+        while True:
+            try:
+                os.rename(temporary, path)
+                break
+            except OSError as error:
+                # Another one that was written meanwhile, under the same name.
+                if not replace or error.errno not in (EEXIST, ENOTEMPTY):
+                    raise
+                remove_atomically(path)
         sync(path.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_directory_atomically(path: Path, contents: dict[str, bytes]) -> None:
@@ -65,20 +109,8 @@ def copy_directory_atomically(source: Path, path: Path, leave: str) -> None:
 
 def remove_atomically(path: Path) -> None:
     """Remove a directory: it is hidden by one rename before it is taken apart, so that nobody finds half of it."""
-    hidden = path.with_name(f".{path.name}.removed.{os.getpid()}")
-    os.rename(path, hidden)
-    shutil.rmtree(hidden)
-
-
-def is_temporary(path: Path) -> bool:
-    """Whether a name is one of those that things have here before they get their own, or after they lost it."""
-    return re.fullmatch(r"\..+\.\d+", path.name) is not None
-
-
-def sweep(directory: Path) -> None:
-    """Remove what a killed process left under temporary names; only for who holds the run."""
-    for path in filter(is_temporary, directory.glob(".*")):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with naming(path), _temporary(path) as hidden, suppress(FileNotFoundError):  # another one has removed it
+        os.rename(path, hidden)
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
@@ -94,6 +126,107 @@ def sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the system say which file they are about: a full disk does not, and a temporary name helps nobody."""
+    try:
+        yield
+    except OSError as error:
+        named = isinstance(error.filename, str) and not TEMPORARY.search(error.filename)
+        if named or error.errno is None or error.strerror is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+# --- temporary names --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """A name beside `path` that nobody else has, also in another thread; what still has it in the end is removed."""
+    temporary = path.with_name(f".nsm-{secrets.token_hex(8)}-{os.getpid()}.tmp")
+    try:
+        yield temporary
+    finally:
+        _remove(temporary)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a name is one of those that things have here before they get their own, or after they lost it."""
+    return TEMPORARY.fullmatch(path.name) is not None
+
+
+def sweep(directory: Path) -> None:
+    """Remove what processes that are gone left under temporary names; only for who holds the directory."""
+    for path in directory.glob(".nsm-*.tmp"):
+        made = TEMPORARY.fullmatch(path.name)
+        if made is not None and not _is_alive(int(made[1])):
+            _remove(path)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # somebody else's
+    return True
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock that dies with its process, however that dies; the file says which one has it. A second is refused.
+
+    Nothing but a lock is ever overwritten: a link is not followed, and a file that holds anything else is left alone.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == ELOOP:
+            raise UserError(f"{path} is a symbolic link, and would be written over: remove it") from None
+        raise
+    with os.fdopen(handle, "r+b", buffering=0) as file:
+        said = file.read(20) if stat.S_ISREG(os.fstat(handle).st_mode) else b"no lock"
+        if not re.fullmatch(rb"[0-9]*", said):
+            raise UserError(f"{path} is not a lock of nsm, and would be written over: move it away")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (EAGAIN, EACCES):
+                holder = said.decode() or "just started"
+                raise UserError(f"{path.parent} is in use by another process, {holder}") from None
+            reason = f"its file system has no file locks ({error.strerror})"
+            raise UserError(f"{path.parent} can't be held: {reason}; choose a directory on another one") from None
+        with naming(path):
+            file.truncate(0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
+        yield
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Wait until nobody else, in this process or another, does what is done here in a directory of several files."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # without file locks it is as safe as can be
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(handle)
 
@@ -117,7 +250,7 @@ def cache_directory(kind: str) -> Path | None:
     somebody else could write in it, or nobody can; that is said once.
     """
     reason = ""
-    for find in (_chosen, _temporary):
+    for find in (_chosen, _fallback):
         try:
             root = find()
             for path in (root, root / kind):
@@ -169,7 +302,7 @@ def _chosen() -> Path:
     return Path(base, "nsm").absolute()
 
 
-def _temporary() -> Path:
+def _fallback() -> Path:
     return Path(tempfile.gettempdir(), f"nsm-{os.getuid()}").absolute()
 
 

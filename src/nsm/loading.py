@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from torch import Tensor
-
-from nsm import pretrained
+from nsm import documents, pretrained
 from nsm.checks import UserError, choose
-from nsm.machine import Machine, MachineConfig
+from nsm.machine import Machine
 from nsm.names import BACKENDS
 
 TAKEN = "load takes a directory that save_pretrained wrote, a run's directory, or one of its checkpoints"
@@ -34,13 +30,13 @@ def load(path: str | Path, backend: str = "auto") -> Machine:
             if not (place / pretrained.TENSORS).is_file():
                 raise _no_machine(place, f"it has no {pretrained.TENSORS}")
             return Machine.from_pretrained(place, backend=backend).eval()
-        return Machine.from_tensors(*_trained(place), backend=backend).eval()
+        return _trained(place, backend).eval()
     except OSError as error:
         raise UserError(f"{place} can't be read: {error.strerror}") from None
 
 
-def _trained(place: Path) -> tuple[Path, MachineConfig, dict[str, Tensor]]:
-    """The checkpoint that a directory of training holds or is, the machine it is of, and its tensors."""
+def _trained(place: Path, backend: str) -> Machine:
+    """The machine of a checkpoint that a directory of training holds or is."""
     # Not at the top: training brings Numba along, which takes half as long to import as torch.
     from nsm.training import checkpoints
     from nsm.training.run import FORMAT, RunDirectory
@@ -50,29 +46,15 @@ def _trained(place: Path) -> tuple[Path, MachineConfig, dict[str, Tensor]]:
     if _format(run.path) != FORMAT:
         reason = f"it is a checkpoint, and {run.path} is not the run that says of what" if single else _reason(place)
         raise _no_machine(place, reason)
-    try:
-        config, found = run.config(), checkpoints.load(place) if single else run.checkpoint("best")
-        where = place if single else checkpoints.path(run.checkpoints, found.step)
-    except UserError:
-        raise
-    except (SafetensorError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        # A manifest vouches for the bytes, not for who wrote them: what is in them may be anything.
-        raise UserError(
-            f"{place} is damaged: it holds what nsm does not write, {type(error).__name__} {error}"
-        ) from None
-    # Copies, because what was read in one piece isn't aligned as a tensor of its own is.
-    return where, config.machine, {name: tensor.clone() for name, tensor in found.model.items()}
+    if single:
+        return Machine.from_tensors(place, run.config().machine, checkpoints.load(place).model, backend=backend)
+    return run.machine("best", backend)
 
 
 def _format(place: Path) -> Any:
     """What a directory's config.json says it describes, None if it has none that says so."""
     path = place / pretrained.CONFIG
-    if not path.is_file():
-        return None
-    try:
-        document = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        raise UserError(f"{path} is damaged: not JSON") from None
+    document = documents.read_any(path) if path.is_file() else None
     return document.get("format") if isinstance(document, dict) else None
 
 

@@ -647,8 +647,9 @@ class Machine(nn.Module, ABC):
                 machine = cls.from_config(config, memory, backend)
         except (ValueError, RuntimeError, TypeError) as error:
             raise UserError(f"{directory} can't be loaded: {error}") from None
-        pretrained.check(directory, tensors, machine.state_dict())
-        machine.load_state_dict(tensors, assign=True)
+        pretrained.check(directory / pretrained.TENSORS, tensors, machine.state_dict())
+        # Copies, because what was read in one piece isn't aligned as a tensor of its own is.
+        machine.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
         return machine
 
     @classmethod
@@ -675,6 +676,31 @@ class Machine(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         return f"{self.config.input_size} → {self.config.output_size}, {self.parameter_count:,} parameters"
+
+
+class Bytes(NamedTuple):
+    """How large a machine is, and a state of some sequences."""
+
+    weights: int
+    buffers: int
+    state: int
+
+
+def least_memory(config: MachineConfig, batch: int, slots: int | None = None) -> Bytes:
+    """How large the machine of a configuration would be, on a tape of any size; nothing is allocated."""
+    memory = config.memory
+    if memory is None:
+        return Bytes(0, 0, 0)  # who brings a memory of their own has it already
+    config = replace(config, memory=replace(memory, slots=memory.slots if slots is None else slots))
+    try:
+        with torch.device("meta"):
+            machine = Machine.from_config(config)
+            leaves: list[Tensor] = []
+            apply(leaves.append, machine.initial_state(batch))
+            kinds = machine.parameters(), machine.buffers(), leaves
+    except (RuntimeError, TypeError, OverflowError):  # torch counts in 64 bits
+        raise UserError("the machine can't be built: it has more numbers than can be counted") from None
+    return Bytes(*(sum(tensor.numel() * tensor.element_size() for tensor in kind) for kind in kinds))
 
 
 class MANN(Machine):

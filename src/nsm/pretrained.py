@@ -1,9 +1,14 @@
-"""A machine in a directory: `config.json` and `model.safetensors`. Data only, nothing executable."""
+"""A machine in a directory: `config.json` and `model.safetensors`. Data only, nothing executable.
+
+The tensors have their digest in the file's own metadata, and with it that of the configuration they were saved with: a
+file is replaced as one, so that one with the digest of another can't come of a save that was cut off.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import reprlib
 import types
 import typing
 from pathlib import Path
@@ -14,8 +19,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from nsm.checks import UserError, choose
-from nsm.files import write_atomically
+from nsm import documents
+from nsm.checks import UserError, choose, free_memory
+from nsm.files import Damaged, alone, read, sweep, write_atomically
 from nsm.memories import MEMORIES, MemoryConfig
 
 FORMAT = "nsm-machine"
@@ -61,7 +67,7 @@ def from_json(cls: type[C], data: Any, where: str = "config") -> C:
     Of earlier versions' files, fields may be missing that came later.
     """
     if not isinstance(data, dict):
-        raise UserError(f"{where} must be an object, was {data!r}")
+        raise UserError(f"{where} must be an object, was {reprlib.repr(data)}")
     if cls is MemoryConfig:
         data = dict(data)
         cls = typing.cast(type[C], MEMORIES[choose(f"{where}.kind", data.pop("kind", ""), MEMORIES)])
@@ -77,28 +83,63 @@ def from_json(cls: type[C], data: Any, where: str = "config") -> C:
     return cls(**{name: _value(hints[name], data[name], f"{where}.{name}") for name in known})
 
 
+def check_fields(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
+    """Return data that has the fields of a TypedDict, and no other types than it says; refuses all else."""
+    if not isinstance(data, dict):
+        raise UserError(f"{where} must be an object, was {reprlib.repr(data)}")
+    hints = typing.get_type_hints(cls)
+    for name in sorted(cls.__required_keys__ - data.keys()):
+        raise UserError(f"{where}.{name} is missing")
+    for name, value in data.items():
+        _value(hints[choose(f"a field of {where}", name, hints)], value, f"{where}.{name}")
+    return data
+
+
 def _value(hint: Any, value: Any, where: str) -> Any:
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and type(None) in options:
-        return None
+    if hint is Any or (value is None and type(None) in options):
+        return value
     for option in options:
+        parts = typing.get_args(option)
         if isinstance(option, type) and dataclasses.is_dataclass(option):
             return from_json(option, value, where)
+        if typing.get_origin(option) is list and type(value) is list:
+            return [_value(parts[0], item, f"{where}[{number}]") for number, item in enumerate(value)]
+        if typing.get_origin(option) is dict and type(value) is dict:
+            return {name: _value(parts[1], item, f"{where}.{name}") for name, item in value.items()}
     if type(value) in options:
         return value
     if float in options and type(value) is int:
         return float(value)
     names = " or ".join(option.__name__ for option in options if option is not type(None))
-    raise UserError(f"{where} must be {names}, was {value!r}")
+    raise UserError(f"{where} must be {names}, was {reprlib.repr(value)}")
 
 
 def save(directory: Path, kind: str, config: Any, tensors: dict[str, Tensor]) -> None:
     """Write both files, each by a rename, the configuration last: a reader never finds half of either."""
-    directory.mkdir(parents=True, exist_ok=True)
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(directory / TENSORS, save_tensors(contiguous))
     document = {"format": FORMAT, "version": VERSION, "machine": kind, "config": to_json(config)}
-    write_atomically(directory / CONFIG, (json.dumps(document, indent=2) + "\n").encode())
+    content = sealed_tensors({name: tensor.detach().cpu() for name, tensor in tensors.items()}, document)
+    directory.mkdir(parents=True, exist_ok=True)
+    with alone(directory):  # of two machines saved at once, one is there in the end, and not a file of each
+        sweep(directory)
+        write_atomically(directory / TENSORS, content)
+        documents.write(directory / CONFIG, document)
+
+
+def sealed_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> bytes:
+    """A file of tensors that says which bytes it was written with, and beside which configuration."""
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    _, digest = _seal(save_tensors(tensors))
+    # In one entry: safetensors writes several in any order, and the same machine is the same bytes.
+    return save_tensors(tensors, metadata={"sha256": f"{digest} {documents.digest_of(document)}"})
+
+
+def _seal(content: bytes) -> tuple[list[str], str]:
+    """The digests that a file of tensors has in its metadata, and the digest of all the rest of it."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = documents.parse(content[8:start])
+    said = header.pop("__metadata__", {}).get("sha256", "")
+    return said.split(), documents.digest(json.dumps(header, sort_keys=True).encode() + content[start:])
 
 
 def load(directory: Path, cls: type[C]) -> tuple[str, C, dict[str, Tensor]]:
@@ -107,36 +148,40 @@ def load(directory: Path, cls: type[C]) -> tuple[str, C, dict[str, Tensor]]:
         if not (directory / name).is_file():
             hint = "; nsm.load reads runs and checkpoints, too" if directory.is_dir() else ""
             raise UserError(f"{directory} is not a saved machine: it has no {name}{hint}")
-    try:
-        document = json.loads((directory / CONFIG).read_bytes())
-    except (ValueError, RecursionError):
-        raise UserError(f"{directory / CONFIG} is damaged: not JSON") from None
+    document = documents.read_any(directory / CONFIG)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise UserError(f"{directory / CONFIG} does not describe an nsm machine")
     if document.get("version") != VERSION:
         raise UserError(f"{directory} has format version {document.get('version')!r}; this nsm reads version {VERSION}")
+    document = documents.unsealed(directory / CONFIG, document)
     try:
         config = from_json(cls, document.get("config"))
     except ValueError as error:
         raise UserError(f"{directory / CONFIG} is damaged: {error}") from None
+    return str(document.get("machine")), config, _load_tensors(directory / TENSORS, documents.digest_of(document))
+
+
+def _load_tensors(path: Path, beside: str) -> dict[str, Tensor]:
+    content = read(path, free_memory())
     try:
-        tensors = load_tensors((directory / TENSORS).read_bytes())
-    except SafetensorError as error:
-        raise UserError(f"{directory / TENSORS} is damaged: {error}") from None
-    # Copies, because what was read in one piece isn't aligned as a tensor of its own is.
-    return str(document.get("machine")), config, {name: tensor.clone() for name, tensor in tensors.items()}
+        tensors, (said, digest) = load_tensors(content), _seal(content)
+    except (SafetensorError, ValueError) as error:
+        raise Damaged(f"{path} is damaged: {error}") from None
+    if said[:1] != [digest]:
+        raise Damaged(f"{path} is damaged: its sha256 is not the one it was written with")
+    if said[1:] != [beside]:
+        raise Damaged(f"{path} was not saved with the {CONFIG} that lies beside it: save the machine again")
+    return tensors
 
 
-def check(directory: Path, found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+def check(path: Path, found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     """Raise a ValueError unless the tensors found are those expected, by name and shape, and all of one precision."""
     for name in sorted(found.keys() ^ expected.keys()):
-        raise UserError(f"{directory / TENSORS} {'lacks' if name in expected else 'has an unknown'} tensor {name!r}")
+        raise UserError(f"{path} {'lacks' if name in expected else 'has an unknown'} tensor {name!r}")
     for name, tensor in expected.items():
         if found[name].shape != tensor.shape:
-            raise UserError(
-                f"{directory / TENSORS}: {name} must have shape {tuple(tensor.shape)}, was {tuple(found[name].shape)}"
-            )
+            raise UserError(f"{path}: {name} must have shape {tuple(tensor.shape)}, was {tuple(found[name].shape)}")
     kinds = {found[name].dtype for name, tensor in expected.items() if tensor.is_floating_point()}
     if len(kinds) != 1 or not next(iter(kinds)).is_floating_point:
         names = ", ".join(sorted(map(str, kinds)))
-        raise UserError(f"{directory / TENSORS}: the tensors must be of one floating-point type, were {names}")
+        raise UserError(f"{path}: the tensors must be of one floating-point type, were {names}")

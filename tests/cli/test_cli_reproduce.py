@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from nsm import documents
 from nsm.experiments import campaign, params
 from nsm.experiments.engines import local
 from nsm.experiments.engines.engine import Job, Outcome
@@ -161,10 +162,14 @@ def test_all_25_published_parameter_counts_are_exact(nsm):
 # --- from seeds to a line of a table ----------------------------------------------------------------------------------
 
 
-def seed(directory, **result):
+def seed(cell, directory, **result):
     directory.mkdir()
+    ended = {"task": cell.config.task, "model": cell.model, "seed": 0, "steps": 100, "seconds": 10.0}
+    found = {"held_out_loss": 0.1, "best_step": 100, "parameters": 10_000, "backend": "fused"}
     unsolved = {"solved_step": None, "solved_seconds": None}
-    RunDirectory(directory).finish({**unsolved, **result})
+    if "best" in result:
+        result["best"] = {"loss": 0.1, **result["best"]}
+    RunDirectory(directory).finish({**ended, **found, **unsolved, **result})
     return directory
 
 
@@ -173,6 +178,7 @@ def test_the_seeds_of_a_cell_are_summed_up(tmp_path):
     errors = [(4.0, 40, 8.0), (1.0, 20, 2.0), (7.0, None, None)]
     directories = [
         seed(
+            cell,
             tmp_path / str(i),
             best={"bit_errors": bits, "l1_errors": bits / 2},
             solved_step=step,
@@ -193,7 +199,7 @@ def test_the_seeds_of_a_cell_are_summed_up(tmp_path):
 def test_a_seed_whose_clock_was_lost_is_solved_all_the_same(tmp_path):
     cell = cells("single", only="repeat-copy/nutm")[0]
     found = [
-        seed(tmp_path / str(i), best={"bit_errors": 0.0}, solved_step=20, solved_seconds=seconds)
+        seed(cell, tmp_path / str(i), best={"bit_errors": 0.0}, solved_step=20, solved_seconds=seconds)
         for i, seconds in enumerate((8.0, None, 2.0))
     ]
     assert summarise(cell, found).solved_seconds == 5.0
@@ -203,7 +209,7 @@ def test_a_seed_whose_clock_was_lost_is_solved_all_the_same(tmp_path):
 
 def test_a_seed_that_diverged_did_not_solve_its_task_and_one_whose_process_died_tells_nothing(tmp_path):
     cell = cells("single", only="repeat-copy/nutm")[0]
-    places = [seed(tmp_path / "solved", best={"bit_errors": 0.0}, solved_step=20, solved_seconds=2.0)]
+    places = [seed(cell, tmp_path / "solved", best={"bit_errors": 0.0}, solved_step=20, solved_seconds=2.0)]
     for name, diverged in (("nan", True), ("inf", True), ("killed", False)):
         places.append(tmp_path / name)
         places[-1].mkdir()
@@ -221,7 +227,7 @@ def test_a_seed_that_diverged_did_not_solve_its_task_and_one_whose_process_died_
 )
 def test_what_can_not_be_solved_has_no_share_of_seeds_that_do(tmp_path, only, result):
     (cell,) = cells(only.split("/")[0] if "continual" in only else "single", only=only)
-    assert summarise(cell, [seed(tmp_path / "run", **result)]).solved is None
+    assert summarise(cell, [seed(cell, tmp_path / "run", **result)]).solved is None
 
 
 def test_the_optimum_beside_the_bits_of_several_seeds_is_the_mean_of_their_tests(tmp_path):
@@ -229,7 +235,7 @@ def test_the_optimum_beside_the_bits_of_several_seeds_is_the_mean_of_their_tests
     tests = [
         {"cross_entropy_bits": bits, "optimum_bits": optimum} for bits, optimum in ((140.0, 126.0), (150.0, 130.0))
     ]
-    found = summarise(cell, [seed(tmp_path / str(i), best=best) for i, best in enumerate(tests)])
+    found = summarise(cell, [seed(cell, tmp_path / str(i), best=best) for i, best in enumerate(tests)])
     assert (found.best, found.extra) == (140.0, {"optimum_bits": 128.0})
 
 
@@ -237,7 +243,7 @@ def test_accuracies_are_best_when_high_and_averaged_phase_by_phase(tmp_path):
     cell = cells("continual", only="/ntm")[0]
     one = [{"copy": 1.0, "sort": 0.5}, {"copy": 0.75, "sort": 1.0}]
     two = [{"copy": 0.5, "sort": 0.5}, {"copy": 0.25, "sort": 0.5}]
-    found = summarise(cell, [seed(tmp_path / str(i), phases=phases) for i, phases in enumerate((one, two))])
+    found = summarise(cell, [seed(cell, tmp_path / str(i), phases=phases) for i, phases in enumerate((one, two))])
     assert (found.best, found.mean) == (0.875, 0.625)
     assert found.phases == [{"copy": 0.75, "sort": 0.5}, {"copy": 0.5, "sort": 0.75}]
 
@@ -246,7 +252,7 @@ def test_accuracies_by_presentation_have_their_interval_and_the_papers_beside_th
     cell = cells("fewshot", only="omniglot-5/nutm")[0]
     tests = [{"accuracy/2": 0.8, "accuracy/2 ±": 0.03, "accuracy/4": 0.9, "accuracy/4 ±": 0.0, "error": 0.2}]
     tests.append({"accuracy/2": 0.9, "accuracy/2 ±": 0.04, "accuracy/4": 1.0, "accuracy/4 ±": 0.0, "error": 0.1})
-    found = summarise(cell, [seed(tmp_path / str(i), best=best) for i, best in enumerate(tests)])
+    found = summarise(cell, [seed(cell, tmp_path / str(i), best=best) for i, best in enumerate(tests)])
     assert (found.best, found.mean, found.published) == (0.9, pytest.approx(0.85), 0.857)
     assert found.presentations == {
         "2": (pytest.approx(0.85), pytest.approx(0.025), 0.857),
@@ -413,8 +419,8 @@ def test_only_results_of_equal_finished_runs_are_kept_from_running(tmp_path):
     wanted[0].directory.mkdir(parents=True)
     assert campaign.kept(wanted, results) == {}, "a run that was begun goes on"
     wanted[0].directory.rmdir()
-    document = json.loads(place.read_text())
-    place.write_text(json.dumps({**document, "config": {**document["config"], "unknown": 1}}))
+    document = documents.read_sealed(place)
+    documents.write(place, {**document, "config": {**document["config"], "unknown": 1}})
     assert campaign.kept(wanted, results) == {}, "what can't be read is trained"
 
 
@@ -428,12 +434,12 @@ def test_all_with_only_takes_the_experiments_that_have_such_cells(everything, ns
 def test_a_run_of_another_configuration_stops_the_campaign_before_it_starts(everything, nsm):
     root, _ = everything
     config = root / "single" / "paper-2" / "copy" / "nutm" / "seed-0" / "config.json"
-    document = json.loads(config.read_text())
+    document = documents.read_sealed(config)
     try:
-        config.write_text(json.dumps({**document, "config": {**document["config"], "batch_size": 3}}))
+        documents.write(config, {**document, "config": {**document["config"], "batch_size": 3}})
         said = nsm("reproduce", "single", "--seeds", 2, "--budget", 2, "--out", root)
     finally:
-        config.write_text(json.dumps(document, indent=2) + "\n")
+        documents.write(config, document)
     assert said.code == 2
     assert "holds a run of another configuration: batch_size was 3, is 1" in said.err
     assert not (root / "single" / "paper-2" / "copy" / "ntm" / "seed-1").exists()

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import pytest
 from matplotlib.figure import Figure
 
+from nsm import documents
 from nsm.commands import serve
 from nsm.reports import figures
 from nsm.reports.execution import execute
@@ -88,9 +89,9 @@ def test_a_run_with_nothing_to_watch_is_one_sentence(trained, tmp_path, nsm, bro
         shutil.rmtree(run / "checkpoints")
         words = "has no checkpoint yet: train it first"
     elif broken == "no memory":
-        document = json.loads((run / "config.json").read_text())
+        document = documents.read_sealed(run / "config.json")
         document["config"]["machine"]["memory"] = None
-        (run / "config.json").write_text(json.dumps(document))
+        documents.write(run / "config.json", document)
         words = "has no memory of a known kind: there is nothing to watch"
     else:
         (run / "config.json").write_text("{")

@@ -1,12 +1,16 @@
 """A machine in a directory: back bit by bit, and one clear error for anything that isn't one."""
 
 import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 from torch.testing import assert_close
 
@@ -23,6 +27,8 @@ from nsm import (
     Machine,
     Memory,
     Programs,
+    documents,
+    pretrained,
 )
 from nsm.checks import UserError
 from nsm.controllers import NETWORKS
@@ -191,19 +197,18 @@ def refuses(directory, match, kind=NUTM, **options):
         kind.from_pretrained(directory, **options)
 
 
-def edit(directory, change):
-    """Change the configuration on disk."""
-    path = directory / "config.json"
-    document = json.loads(path.read_text())
+def edit(directory, change=lambda document: None, change_tensors=lambda tensors: None):
+    """Change what is on disk, and seal it anew as somebody would who means no good."""
+    document = documents.read_sealed(directory / "config.json")
+    tensors = load_file(directory / "model.safetensors")
     change(document)
-    path.write_text(json.dumps(document))
+    change_tensors(tensors)
+    documents.write(directory / "config.json", document)
+    (directory / "model.safetensors").write_bytes(pretrained.sealed_tensors(tensors, document))
 
 
 def edit_tensors(directory, change):
-    path = directory / "model.safetensors"
-    tensors = load_file(path)
-    change(tensors)
-    save_file(tensors, path)
+    edit(directory, change_tensors=change)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
@@ -286,10 +291,11 @@ DAMAGES = {
         r"controller must be .* was 'lsm'; did you mean 'lstm'\?",
     ),
     "out of range": (lambda c: c["programs"].update(count=0), r"programs must be an integer of at least 1, was 0"),
-    "not a number": (
-        lambda c: c["controller"].update(gain=float("nan")),
-        r"gain must be a finite number above 0, was nan",
+    "too many heads": (
+        lambda c: c["memory"].update(read_heads=100_000_000),
+        r"read_heads must be at most 1,024, was 100,000,000",
     ),
+    "a long text": (lambda c: c["memory"].update(slots="5" * 9_999), r"slots must be int, was '5{12}\.\.\.5{13}'$"),
     "no configuration": (lambda c: c.clear(), r"config\.input_size is missing"),
 }
 
@@ -346,6 +352,111 @@ def test_a_tensor_of_another_type(saved, dtype):
 def test_whole_numbers_for_all_tensors(saved):
     edit_tensors(saved, lambda tensors: tensors.update({name: value.int() for name, value in tensors.items()}))
     refuses(saved, r"of one floating-point type, were torch\.int32")
+
+
+# --- what anybody may have written ------------------------------------------------------------------------------------
+
+
+def test_damage_that_leaves_tensors_and_a_configuration_is_noticed(saved):
+    """One bit of many a byte of both files, one at a time."""
+    for name in ("config.json", "model.safetensors"):
+        content = (saved / name).read_bytes()
+        for place in range(0, len(content), 23):
+            changed = bytearray(content)
+            changed[place] ^= 1 << place % 8
+            (saved / name).write_bytes(changed)
+            refuses(saved, "damaged|does not describe an nsm machine|has format version|was not saved with")
+        (saved / name).write_bytes(content)
+    NUTM.from_pretrained(saved)
+
+
+def test_tensors_beside_the_configuration_of_another_machine(saved, tmp_path):
+    NUTM(3, 2, Programs(2), controller=Controller(size=4), memory=NTM(5, 3, initial_address="zeros")).save_pretrained(
+        tmp_path / "other"
+    )
+    (saved / "config.json").write_bytes((tmp_path / "other" / "config.json").read_bytes())
+    refuses(
+        saved, r"model\.safetensors was not saved with the config\.json that lies beside it: save the machine again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        ("NaN", "NaN is not a number"),
+        ("-Infinity", "-Infinity is not a number"),
+        ("1e999", "the number 1e999 is too large"),
+        ("1" * 400, "a number of 400 digits"),
+        ("1" * 5_000, "a number of 5,000 digits"),
+        ("[" * 5_000 + "]" * 5_000, "nested more than 32 deep"),
+        ('"\xff"', "not JSON"),
+    ],
+    ids=lambda value: value[:9],
+)
+def test_a_number_that_nsm_does_not_write(saved, number, reason):
+    path = saved / "config.json"
+    path.write_bytes(path.read_text().replace('"gain": 5.0', f'"gain": {number}').encode("latin-1"))
+    refuses(saved, rf"config\.json is damaged: {reason}")
+
+
+def test_brackets_within_texts_are_no_depth(saved):
+    text = "[{" * 100 + '\\"]'
+    edit(saved, lambda document: document.update(note=text))
+    NUTM.from_pretrained(saved)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_huge_file_is_not_read(saved, name):
+    with (saved / name).open("r+b") as file:
+        file.truncate(1 << 43)  # without taking any room on the disk
+    refuses(saved, rf"{name} is damaged: it has 8,796,093,022,208 bytes, and no file of its kind more than")
+
+
+def test_a_pipe_is_not_waited_for(saved):
+    (saved / "config.json").unlink()
+    os.mkfifo(saved / "config.json")
+    refuses(saved, r"is not a saved machine: it has no config\.json")
+    with pytest.raises(UserError, match="is not a regular file"):
+        documents.read_any(saved / "config.json")
+
+
+# --- several at once --------------------------------------------------------------------------------------------------
+
+
+def test_machines_that_are_saved_at_once_leave_one_of_them(tmp_path):
+    machines = [NUTM(3, 2, Programs(n), controller=Controller(size=4), memory=NTM(5, 3)) for n in range(1, 5)]
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(20):
+            list(threads.map(lambda machine: machine.save_pretrained(tmp_path), machines))
+            found = NUTM.from_pretrained(tmp_path)
+            same(machines[found.config.programs.count - 1], found)
+    assert files(tmp_path) == ["config.json", "model.safetensors"]
+
+
+def test_what_a_killed_save_left_is_swept_by_the_next_and_nothing_else(tmp_path):
+    mine = [".thesis.2024", ".git.1", ".config.json.1", ".nsm-notes-1.tmp", f".nsm-{'0' * 16}-{os.getpid()}.tmp"]
+    for name in (*mine, f".nsm-{'a' * 16}-999999999.tmp"):
+        (tmp_path / name).write_text("mine")
+    MANN(3, 2, memory=NTM(5, 3)).save_pretrained(tmp_path)
+    assert files(tmp_path) == sorted([*mine, "config.json", "model.safetensors"])
+
+
+def test_a_full_disk_is_named(tmp_path):
+    """Not injected: the system refuses to write more than 100 bytes into any file."""
+    code = """
+import resource, signal, sys
+from nsm import MANN, NTM
+machine = MANN(3, 2, memory=NTM(5, 3))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    machine.save_pretrained(sys.argv[1])
+except OSError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == f"[Errno 27] File too large: '{tmp_path / 'model.safetensors'}'\n"
+    assert files(tmp_path) == []
 
 
 # --- the wrong kind ---------------------------------------------------------------------------------------------------

@@ -20,7 +20,14 @@ def keep(root: Path, experiment: str, settings: str, row: str, model: str, seed:
     best = {"loss": 0.1, "bit_errors": 0.0, "l1_errors": 0.0, "perfect": 1.0, **changes.get("best", {})}
     solved = changes.get("solved")
     result = {
+        "task": row.removesuffix("-persistent"),
+        "model": model,
+        "seed": seed,
         "steps": 1000,
+        "held_out_loss": 0.1,
+        "best_step": 1000,
+        "parameters": 10_000,
+        "backend": "fused",
         "solved_step": solved,
         "solved_seconds": None if solved is None else solved / 100,
         "seconds": 10.0,
@@ -28,7 +35,7 @@ def keep(root: Path, experiment: str, settings: str, row: str, model: str, seed:
     }
     if "phases" in changes:
         result = {**result, "phases": changes["phases"]}
-    failure = changes.get("failure")
+    failure = {"diverged": False, **changes["failure"]} if "failure" in changes else None
     config = {"task": row, "seed": seed, "iterations": changes.get("iterations", 1000)}
     lines = changes.get("curve", curve(0.6, 0.3, 0.1))
     place = root / Key(experiment, settings, row, model, seed).cell / f"seed-{seed}.json"

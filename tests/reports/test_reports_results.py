@@ -4,15 +4,17 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 import pytest
 
 from cli.conftest import TINY, call
+from nsm import documents
 from nsm.checks import UserError
 from nsm.experiments import intervals, results
-from nsm.experiments.paper import Cell
+from nsm.experiments.paper import Cell, cells
 from nsm.experiments.results import Key
 from nsm.experiments.summary import summarise
 from nsm.files import is_temporary
@@ -29,11 +31,10 @@ def runs(tmp_path_factory):
     """Two finished seeds of a cell, one that failed and one that is not over, as `nsm reproduce` lays runs out."""
     root = tmp_path_factory.mktemp("kept") / "runs"
     options = ["--iterations", "6", "--evaluate-every", "2", "--log-every", "1", "--backend", "reference"]
-    for seed in (0, 1):
+    for seed in range(4):
         said = call("train", "copy", *TINY, *options, "--seed", seed, "--out", root.joinpath(*CELL, f"seed-{seed}"))
         assert said.code == 0, said.err
     for seed in (2, 3):
-        shutil.copytree(root.joinpath(*CELL, "seed-0"), root.joinpath(*CELL, f"seed-{seed}"))
         root.joinpath(*CELL, f"seed-{seed}", "result.json").unlink()
     RunDirectory(root.joinpath(*CELL, "seed-2")).fail("the loss became nan", 5)
     return root
@@ -53,7 +54,8 @@ def test_of_a_run_that_is_not_over_its_curve_is_kept_and_a_newer_one_goes_before
     assert [line["step"] for line in found.evaluations] == [2, 4, 6]
     later = shutil.copytree(runs, tmp_path / "later")
     assert Evidence(later, kept).places[Key(*CELL, 3)] == later.joinpath(*CELL, "seed-3")
-    shutil.copyfile(kept.joinpath(*CELL, "seed-0.json"), place)
+    over = results.read(kept.joinpath(*CELL, "seed-0.json"))
+    results.write(replace(over, seed=3), place)
     assert Evidence(later, kept).places[Key(*CELL, 3)] == place, "what was kept is over, and the run is not"
     before = place.read_bytes()
     assert any("left as it is" in line for line in results.collect(later, kept))
@@ -122,7 +124,7 @@ def test_a_kept_result_is_small_however_long_the_run(tmp_path):
     many = {f"accuracy/{n}": 0.123456789 for n in range(20)}
     lines = [{"step": 100 * n, "loss": 0.123456789 * n, "held_out": many} for n in range(1, 3_000)]
     place = keep(tmp_path, *CELL, 0, curve=lines)
-    assert place.stat().st_size <= 20_000
+    assert place.stat().st_size <= 20 << 10
     found = results.read(place).curve
     assert found[-1]["step"] == 299_900
     assert found[-1]["held_out"]["accuracy/3"] == 0.12346
@@ -162,7 +164,9 @@ def test_runs_and_results_are_found_by_whose_they_are(runs, kept):
         ("{", "is damaged: not JSON"),
         ("[]", "is not a result of nsm"),
         ('{"format": "nsm-result", "version": 99}', "has version 99; this nsm reads version 1"),
-        ('{"format": "nsm-result", "version": 1}', "is damaged: config is missing"),
+        ('{"format": "nsm-result", "version": 1}', "is damaged: its sha256 is not the one it was written with"),
+        ('{"format": "nsm-result", "version": 1e999}', "is damaged: the number 1e999 is too large"),
+        ("[" * 5000, "is damaged: nested more than 32 deep"),
     ],
 )
 def test_a_damaged_result_is_one_sentence(tmp_path, content, words):
@@ -170,6 +174,80 @@ def test_a_damaged_result_is_one_sentence(tmp_path, content, words):
     place.write_text(content)
     with pytest.raises(UserError, match=words):
         results.read(place)
+
+
+def reseal(place, change):
+    """Change a kept result, and seal it anew."""
+    document = documents.read_sealed(place)
+    change(document)
+    documents.write(place, document)
+
+
+FOREIGN = {
+    "a field less": (lambda d: d.pop("curve"), "is damaged: it.curve is missing"),
+    "another field": (lambda d: d.update(curves=[]), "is damaged: a field of it must be .* was 'curves'"),
+    "a list": (lambda d: d.update(result=[]), "is damaged: it.result must be dict, was \\[\\]"),
+    "no result": (lambda d: d["result"].clear(), "is damaged: result.backend is missing"),
+    "no figures": (lambda d: d["result"].pop("best"), "is damaged: result.best.loss is missing"),
+    "a text for a figure": (lambda d: d["result"]["best"].update(loss="0"), "result.best.loss must be int or float"),
+    "no phases": (lambda d: d["result"].update(phases=[]), "is damaged: result.phases is empty"),
+    "no step": (lambda d: d["curve"][0].pop("step"), "is damaged: curve.step is missing"),
+    "a text for a curve": (lambda d: d["curve"][0].update(held_out="0"), "curve.held_out must be dict"),
+    "another seed": (lambda d: d.update(seed=7), "is not the result of seed 0 of single/default/copy/nutm"),
+    "another model": (lambda d: d["of"].update(model="ntm"), "it was kept of single/default/copy/ntm/0"),
+    "nobody": (lambda d: d.pop("of"), "it was kept of nothing that it says"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_result_of_something_else_is_one_sentence(tmp_path, name):
+    change, words = FOREIGN[name]
+    place = keep(tmp_path, *CELL, 0)
+    reseal(place, change)
+    with pytest.raises(UserError, match=words):
+        results.read(place)
+
+
+def test_no_flipped_bit_of_a_kept_result_goes_unnoticed(tmp_path):
+    place = keep(tmp_path, *CELL, 0)
+    content = place.read_bytes()
+    for at in range(len(content) - 1):
+        changed = bytearray(content)
+        changed[at] ^= 1 << at % 8
+        place.write_bytes(changed)
+        with pytest.raises(UserError):
+            results.read(place)
+
+
+def test_a_result_counts_where_it_was_kept_and_nowhere_else(tmp_path):
+    place = keep(tmp_path, *CELL, 0)
+    other = tmp_path.joinpath(*CELL[:3], "ntm", "seed-0.json")
+    other.parent.mkdir()
+    shutil.copyfile(place, other)
+    with pytest.raises(UserError, match=r"ntm/seed-0\.json is not the result of seed 0 of single/default/copy/ntm"):
+        Evidence(None, tmp_path)
+
+
+def test_a_result_of_another_task_in_a_cell_is_one_sentence(tmp_path):
+    place = keep(tmp_path, *CELL, 0)
+    (cell,) = [cell for cell in cells("single", "default") if (cell.row, cell.model) == ("copy", "nutm")]
+    summarise(cell, [place])
+    reseal(place, lambda document: document["result"].update(task="ngrams"))
+    with pytest.raises(UserError, match=r"seed-0\.json is a result of ngrams, and lies among those of copy"):
+        summarise(cell, [place])
+    reseal(place, lambda document: document["result"].update(task="copy", best={"loss": 0.5}))
+    with pytest.raises(UserError, match=r"seed-0\.json is damaged: it has no bit_errors"):
+        summarise(cell, [place])
+
+
+def test_a_kept_machine_of_another_cell_is_one_sentence(kept):
+    model = kept / "models" / "/".join(CELL)
+    assert results.kept_result(model)["of"]["model"] == "nutm"
+    other = shutil.copytree(model, model.parent / "ntm")
+    with pytest.raises(
+        UserError, match=r"models/single/default/copy/ntm is not the machine of single/default/copy/ntm"
+    ):
+        results.kept_result(other)
 
 
 def test_metrics_that_are_damaged_in_the_middle_are_one_sentence(runs, tmp_path):
@@ -191,7 +269,7 @@ def test_the_best_machine_of_a_cell_is_kept_as_a_small_run(runs, kept):
     best = min(losses, key=losses.get)
     copy, run = RunDirectory(kept / "models" / "/".join(CELL)), RunDirectory(runs.joinpath(*CELL, f"seed-{best}"))
     assert copy.config() == run.config()
-    assert copy.result() == run.result()
+    assert copy.result() == {**run.result(), "of": Key(*CELL, best)._asdict()}
     assert copy.made_with == run.made_with
     mine, theirs = copy.machine().state_dict(), run.machine("best").state_dict()
     assert all(np.array_equal(mine[name], theirs[name]) for name in theirs)
@@ -210,12 +288,9 @@ def test_commands_take_a_kept_machine_at_once(kept, tmp_path):
 
 def test_a_better_machine_that_is_kept_already_stays(runs, kept):
     model = kept / "models" / "/".join(CELL)
-    document = json.loads((model / "result.json").read_text())
-    document["best"]["loss"] = 0.0
-    (model / "result.json").write_text(json.dumps(document))
+    reseal(model / "result.json", lambda document: document["best"].update(loss=0.0))
     assert not any("the machine of" in line for line in results.collect(runs, kept))
-    document["best"]["loss"] = 99.0
-    (model / "result.json").write_text(json.dumps(document))
+    reseal(model / "result.json", lambda document: document["best"].update(loss=99.0))
     assert any("the machine of" in line for line in results.collect(runs, kept))
 
 
@@ -241,9 +316,7 @@ def test_collecting_may_be_killed_at_any_moment(runs, tmp_path, monkeypatch):
     """What was kept before is there, old or new, and the next time all is as if nothing had happened."""
 
     def machine_has_changed(kept):
-        document = json.loads((kept / "result.json").read_text())
-        document["best"]["loss"] = 99.0
-        (kept / "result.json").write_text(json.dumps(document))
+        reseal(kept / "result.json", lambda document: document["best"].update(loss=99.0))
 
     def files(root):
         return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -1,5 +1,6 @@
 """Checkpoints are complete or absent, verified when read, and the last good one is never lost."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path):
 def test_a_version_made_up_by_damage_is_no_newer_version(tmp_path, digit):
     manifest = checkpoints.save(tmp_path, checkpoint(1)) / "MANIFEST.json"
     manifest.write_text(manifest.read_text().replace('"version": 1', f'"version": {digit}'))
-    with pytest.raises(Damaged, match=r"MANIFEST\.json is missing or damaged"):
+    with pytest.raises(Damaged, match=r"MANIFEST\.json is damaged: its sha256 is not"):
         checkpoints.load(manifest.parent)
 
 
@@ -143,6 +144,55 @@ def test_a_damaged_best_checkpoint_is_named_and_the_last_one_tested(tmp_path, ca
     assert "model.safetensors is damaged" in caplog.text
 
 
+def test_metrics_that_are_not_what_they_were_at_the_checkpoint_are_noticed(tmp_path):
+    interrupted_at(5, small(), tmp_path)
+    metrics = tmp_path / "metrics.jsonl"
+    content = metrics.read_bytes()
+    assert json.loads((tmp_path / "checkpoints" / "00000005" / "state.json").read_text())["metrics_position"] > 100
+    for changed, words in (
+        (content.replace(b"0.", b"1.", 1), "is not what it was when the last checkpoint was saved"),
+        (content[:-1], "is shorter than when the last checkpoint was saved"),
+        (None, "is shorter than when the last checkpoint was saved"),
+    ):
+        metrics.unlink(missing_ok=True)
+        if changed is not None:
+            metrics.write_bytes(changed)
+        with pytest.raises(UserError, match=rf"metrics\.jsonl is damaged: it {words}"):
+            train(small(), tmp_path)
+        assert (metrics.read_bytes() if metrics.exists() else None) == changed
+    metrics.write_bytes(content + b'{"step": 6, "lo')
+    train(small(), tmp_path)
+    train(small(), tmp_path / "straight")
+    assert contents(tmp_path) == contents(tmp_path / "straight")
+
+
+def reseal(path, model=None, optimiser=None, **state):
+    """Put other things into a checkpoint, with a manifest that vouches for them."""
+    found = checkpoints.load(path)
+    state = {name: value for name, value in (found.state | state).items() if value is not ...}
+    checkpoints.save(path.parent, Checkpoint(found.step, model or found.model, optimiser or found.optimiser, state))
+
+
+FOREIGN = {
+    "other weights": ({"model": {"weight": torch.zeros(3)}}, r"model\.safetensors (lacks|has an unknown) tensor"),
+    "another optimiser": ({"optimiser": {"square": torch.zeros(3)}}, r"optimiser\.safetensors lacks tensor 'updates'"),
+    "a memory kept": ({"optimiser": {"kept.memory": torch.zeros(3)}}, "the memory that it kept is not one of this"),
+    "a text": ({"solved_step": "never"}, r"state\.json is damaged: state\.solved_step must be int, was 'never'"),
+    "another field": ({"solved": 3}, r"state\.json is damaged: a field of state must be one of .*, was 'solved'"),
+    "a field less": ({"rewinds": ...}, r"state\.json is damaged: state\.rewinds is missing"),
+    "no phases": ({"phases": [3]}, r"state\.json is damaged: state\.phases\[0\] must be dict, was 3"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_checkpoint_of_something_else_is_one_sentence(tmp_path, name):
+    changes, words = FOREIGN[name]
+    interrupted_at(5, small(), tmp_path)
+    reseal(tmp_path / "checkpoints" / "00000005", **changes)
+    with pytest.raises(UserError, match=words):
+        train(small(), tmp_path)
+
+
 @pytest.mark.parametrize("harmed", ["{", "[]", '{"seconds": 1, "hours": 2}'])
 def test_a_damaged_clock_costs_the_time_only(tmp_path, caplog, harmed):
     config = small()
@@ -152,6 +202,26 @@ def test_a_damaged_clock_costs_the_time_only(tmp_path, caplog, harmed):
     train(config, tmp_path / "run")
     assert contents(tmp_path / "run") == contents(tmp_path / "straight")
     assert "the time spent so far is not known" in caplog.text
+
+
+@pytest.mark.parametrize("nested", ["MANIFEST.json", "state.json"])
+def test_a_checkpoint_that_is_nested_too_deep_does_not_hide_the_one_before_it(tmp_path, caplog, nested):
+    for step in (1, 2):
+        checkpoints.save(tmp_path, checkpoint(step))
+    (tmp_path / "00000002" / nested).write_bytes(b"[" * 5_000)
+    found = checkpoints.latest(tmp_path)
+    assert found is not None
+    assert found.step == 1
+    assert str(tmp_path / "00000002" / nested) in caplog.text
+
+
+@pytest.mark.parametrize("name", ["²", "٣", "0000000²", "7", "000000007", "9" * 200, ".0000007"])
+def test_a_directory_that_is_named_by_no_step_is_no_checkpoint(tmp_path, name):
+    checkpoints.save(tmp_path, checkpoint(7))
+    (tmp_path / name).mkdir()
+    assert checkpoints.steps(tmp_path) == [7]
+    checkpoints.prune(tmp_path, keep=1, last=7)
+    assert (tmp_path / name).is_dir()
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 import errno
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+import nsm
 from nsm.training import checkpoints
 from nsm.training.loop import train
 from nsm.training.run import RunDirectory
@@ -34,8 +36,10 @@ def test_a_disk_that_fails_from_any_operation_on(tmp_path, monkeypatch, caplog, 
         directory = tmp_path / f"at-{at}"
         with monkeypatch.context() as patch:
             Faults(patch, at, failing(number), WRITES)
-            with pytest.raises((OSError, ValueError), match=os.strerror(number)):
+            with pytest.raises((OSError, ValueError), match=os.strerror(number)) as raised:
                 train(CONFIG, directory, "fused")
+        assert str(directory) in str(raised.value), "which disk?"
+        assert ".tmp" not in str(raised.value)
         if directory.exists():
             assert strays(directory) == []
         saved = checkpoints.steps(directory / "checkpoints")
@@ -67,6 +71,25 @@ def test_one_failure_is_noted_in_the_run_and_forgotten_when_it_goes_on(tmp_path,
     assert RunDirectory(tmp_path).failure() is None
 
 
+def test_a_line_of_metrics_that_does_not_fit_is_named_too(tmp_path):
+    """Not injected: the system refuses to write more than 1,000 bytes into any file, and every step has a line."""
+    code = """
+import resource, signal
+from nsm.training.run import MetricsFile
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+metrics = MetricsFile(Path(sys.argv[1]))
+try:
+    for step in range(100):
+        metrics.write({"step": step})
+except OSError as error:
+    print(error)
+metrics.close()
+"""
+    done = in_another_process(code, str(tmp_path / "metrics.jsonl"))
+    assert done.stdout == f"[Errno 27] File too large: '{tmp_path / 'metrics.jsonl'}'\n", done.stderr
+
+
 def test_a_real_limit_on_file_sizes_is_one_sentence_and_code_1(tmp_path):
     """Not injected: the system refuses to write more than 3,000 bytes into any file."""
     code = """
@@ -77,7 +100,10 @@ cli.main(["train", "copy", "--size", "8", "--slots", "8", "--width", "4", "--ite
 """
     done = in_another_process(code, str(tmp_path / "run"))
     assert done.returncode == 1, done.stderr
-    assert done.stderr.splitlines()[-1].startswith("nsm: [Errno 27] File too large")
+    sentence = done.stderr.splitlines()[-1]
+    assert sentence == f"nsm: [Errno 27] File too large: '{tmp_path / 'run' / 'checkpoints' / '00000003'}'"
     assert "Traceback" not in done.stderr
     assert strays(tmp_path / "run") == []
     assert checkpoints.steps(tmp_path / "run" / "checkpoints") == []
+    # git, which was asked for the commit under the same limit, must not have left a lock in the checkout.
+    assert not Path(nsm.__file__).parents[2].joinpath(".git", "index.lock").exists()

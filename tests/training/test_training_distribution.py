@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from nsm import documents
 from nsm.checks import UserError
 from nsm.training.distribution import ALONE, Ranks
 from nsm.training.loop import TRAIN, build, task_pair, train
@@ -182,9 +183,9 @@ def test_a_run_of_two_processes_is_refused_by_one_with_the_difference_listed(two
 def test_a_run_from_before_there_could_be_several_processes_goes_on(tmp_path):
     config = small()
     train(config, tmp_path, "fused")
-    document = json.loads((tmp_path / "config.json").read_text())
+    document = documents.read_sealed(tmp_path / "config.json")
     del document["config"]["world_size"]
-    (tmp_path / "config.json").write_text(json.dumps(document))
+    documents.write(tmp_path / "config.json", document)
     assert RunDirectory(tmp_path).config() == config
     RunDirectory(tmp_path).check(config)
 

@@ -1,6 +1,5 @@
 """nsm.load: the machine wherever one lies, and one sentence for anything else. What is read may be anything."""
 
-import json
 import logging
 import os
 import pickle
@@ -15,7 +14,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as save_tensors
 
 import nsm
-from nsm import NTM, NUTM, Machine
+from nsm import NTM, NUTM, Machine, documents
 from nsm.checks import UserError
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
@@ -248,21 +247,28 @@ def test_no_checkpoint_is_left(run):
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000], ids=lambda content: repr(content[:2]))
 def test_a_configuration_that_is_not_json(run, tmp_path, content):
+    why = r"config\.json is damaged: (not JSON|nested more than 32 deep)$"
     (run.path / "config.json").write_bytes(content)
     for place in (run.path, run.checkpoints / "00000004"):
-        refuses(place, r"config\.json is damaged: not JSON")
+        refuses(place, why)
     machine_of(small(), 0).save_pretrained(tmp_path / "saved")
     (tmp_path / "saved" / "config.json").write_bytes(content)
-    refuses(tmp_path / "saved", r"config\.json is damaged: not JSON")
-    with pytest.raises(UserError, match=r"config\.json is damaged: not JSON"):
+    refuses(tmp_path / "saved", why)
+    with pytest.raises(UserError, match=why):
         NUTM.from_pretrained(tmp_path / "saved")
 
 
-def edit(run, change):
+def test_a_configuration_with_another_digest(run):
     path = run.path / "config.json"
-    document = json.loads(path.read_text())
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    refuses(run.path, r"config\.json is damaged: its sha256 is not the one it was written with")
+
+
+def edit(run, change):
+    """Change a configuration and seal it anew, as somebody would who means no good."""
+    document = documents.read_sealed(run.path / "config.json")
     change(document)
-    path.write_text(json.dumps(document))
+    documents.write(run.path / "config.json", document)
 
 
 CONFIGURATIONS = {
@@ -278,6 +284,10 @@ CONFIGURATIONS = {
         lambda d: d["config"]["machine"]["memory"].update(slots=10**12),
         r"must have shape \(1000000000000, |can't be loaded",
     ),
+    "beyond any patience": (
+        lambda d: d["config"]["machine"]["memory"].update(read_heads=10**8),
+        "read_heads must be at most 1,024, was 100,000,000",
+    ),
     "other programs": (
         lambda d: d["config"]["machine"].update(programs=None),
         r"model\.safetensors (lacks|has an unknown) tensor",
@@ -291,6 +301,8 @@ def test_a_configuration_that_is_not_the_machines(run, damage):
     edit(run, change)
     refuses(run.path, match)
     refuses(run.checkpoints / "00000004", match)
+    with pytest.raises(UserError, match=match):
+        run.machine()
 
 
 def forge(run, step, **contents):
@@ -298,10 +310,9 @@ def forge(run, step, **contents):
     path = checkpoints.path(run.checkpoints, step)
     for name, content in contents.items():
         (path / {"model": FILES[0], "optimiser": FILES[1], "state": FILES[2]}[name]).write_bytes(content)
-    manifest = json.loads((path / "MANIFEST.json").read_text())
-    del manifest["self"]
-    manifest["sha256"] = {name: checkpoints._digest((path / name).read_bytes()) for name in FILES[:3]}
-    (path / "MANIFEST.json").write_text(json.dumps({**manifest, "self": checkpoints._digest_of(manifest)}))
+    manifest = documents.read_sealed(path / "MANIFEST.json")
+    manifest["sha256"] = {name: documents.digest((path / name).read_bytes()) for name in FILES[:3]}
+    documents.write(path / "MANIFEST.json", manifest)
 
 
 class Malicious:
@@ -317,6 +328,10 @@ FORGED = {
     "a list": {"state": b"[]"},
     "no JSON": {"state": b"{"},
     "nested": {"state": b"[" * 100_000},
+    "a huge step": {"state": b'{"step": %s, "best_step": null}' % (b"1" * 5_000)},
+    "a huge best step": {"state": b'{"step": 8, "best_step": %s}' % (b"1" * 30)},
+    "no number": {"state": b'{"step": NaN, "best_step": null}'},
+    "no text": {"state": b'{"step": 8, "best_step": null, "backend": "\xff"}'},
     "no best step": {"state": b'{"step": 8}'},
     "a best step elsewhere": {"state": b'{"step": 8, "best_step": "../../../secret"}'},
     "a step elsewhere": {"state": b'{"step": "../../secret", "best_step": null}'},
@@ -324,9 +339,20 @@ FORGED = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_a_forged_checkpoint_is_no_more_than_data(run, name):
+def test_a_forged_checkpoint_is_no_more_than_data_and_the_one_before_it_taken(run, caplog, name):
     forge(run, 8, **FORGED[name])
-    refuses(run.path, "run is damaged: it holds what nsm does not write")
+    refuses(run.checkpoints / "00000008", r"00000008/.* is damaged: ")
+    with caplog.at_level(logging.WARNING, "nsm"):
+        assert is_of_step(nsm.load(run.path), run, 4)
+    assert "00000008" in caplog.text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_huge_file_of_a_checkpoint_is_not_read(run, name):
+    with (run.checkpoints / "00000008" / name).open("r+b") as file:
+        file.truncate(1 << 43)  # without taking any room on the disk
+    refuses(run.checkpoints / "00000008", rf"{name} is damaged: it has 8,796,093,022,208 bytes, and no file of its")
+    assert is_of_step(nsm.load(run.path), run, 4)
 
 
 def test_tensors_that_are_not_numbers_of_this_machine(run):
@@ -341,8 +367,8 @@ def test_tensors_that_are_not_numbers_of_this_machine(run):
 
 
 def test_a_directory_that_may_not_be_read(run, monkeypatch):
-    def forbidden(path):
+    def forbidden(path, *_):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    monkeypatch.setattr(os, "open", forbidden)
     refuses(run.path, "run can't be read: Permission denied")

@@ -3,7 +3,7 @@
 import errno
 import os
 import shutil
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 
@@ -53,16 +53,17 @@ def test_a_file_replaced_while_it_is_looked_at_is_sent_the_next_time(tmp_path, m
     """Its stamp is that of the file that was opened, not of the one that has its name by then."""
     clock = tmp_path / "clock.json"
     write_atomically(clock, b"old")
-    watch, opened, newer = Watch(tmp_path), Path.open, [b"new"]
+    watch, opened, newer = Watch(tmp_path), mirror.opened, [b"new"]
 
-    def racing(path, *arguments):
-        file = opened(path, *arguments)
-        if arguments == ("rb",) and newer:
-            write_atomically(clock, newer.pop())
-        return file
+    @contextmanager
+    def racing(path):
+        with opened(path) as file:
+            if newer:
+                write_atomically(clock, newer.pop())
+            yield file
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", racing)
+        patch.setattr(mirror, "opened", racing)
         assert watch.changes().files == {"clock.json": b"old"}
     assert watch.changes().files == {"clock.json": b"new"}
 

@@ -9,7 +9,7 @@ import torch
 from cli.conftest import call
 from nsm import DNC, LRUA, nested
 from nsm.checks import UserError
-from nsm.experiments.results import keep_machine
+from nsm.experiments.results import Key, keep_machine
 from nsm.training import evaluation
 from nsm.training.evaluation import TEST, evaluate
 from nsm.training.learner import kept_memory
@@ -173,7 +173,7 @@ def test_evaluation_goes_on_with_the_memory_that_training_left(monkeypatch, tmp_
     assert result["last"] == {"step": config.iterations, **total.averages()}
     said = call("eval", tmp_path, "--which", "last", "--backend", "reference", "--json")
     assert json.loads(said.out)["loss"] == result["last"]["loss"]
-    keep_machine(run, tmp_path / "kept")
+    keep_machine(run, tmp_path / "kept", Key("fewshot", "default", "tiny-copy", "nutm", 0))
     best = RunDirectory(tmp_path / "kept").checkpoint("best").optimiser
     assert {name for name in saved if name.startswith("kept.")} == best.keys()
 

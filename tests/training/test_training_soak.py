@@ -1,7 +1,6 @@
 """The soak command: a short one survives, and what it compares would show a loss."""
 
 import importlib.util
-import json
 import random
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nsm import documents
 from nsm.training import checkpoints
 from nsm.training.loop import train
 from training.small_runs import small
@@ -48,8 +48,7 @@ def test_every_part_of_a_run_is_compared(soak, tmp_path):
     differing = {difference.removeprefix("other: ") for difference in runs.differences}
     assert differing >= {"metrics.jsonl", "last model.safetensors", "last optimiser.safetensors", "result.json"}
     # Times are no difference.
-    result = json.loads((same / "result.json").read_text())
-    (same / "result.json").write_text(json.dumps({**result, "seconds": -1.0}))
+    documents.write(same / "result.json", documents.read_sealed(same / "result.json") | {"seconds": -1.0})
     runs.differences.clear()
     runs.compare(same, tmp_path / "straight")
     assert runs.differences == []

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from nsm.checks import UserError, at_least, choose
+from nsm.checks import UserError, at_least, choose, fits
 from nsm.commands.terminal import console, option
 
 PATH_QUESTION = ("how", "do", "you", "go")
@@ -48,13 +48,15 @@ class Ask:
         choose("which", self.which, ("best", "last"))
         at_least("runners_up", self.runners_up, 0)
         from nsm.commands.answers import answer, ask_words, read_story
-        from nsm.data.stories import BLANK
+        from nsm.data.stories import BLANK, vocabulary
         from nsm.tasks import babi
         from nsm.training.run import RunDirectory
 
         asked = ask_words(self.question)
         words = (2 if asked[: len(PATH_QUESTION)] == PATH_QUESTION else 1) if self.words is None else self.words
-        shown = [*read_story(self.story), *asked, *[BLANK] * at_least("words", words, 1)]
+        # What the machine is shown and what it says are a number for every known word.
+        fits(f"an answer of {words:,} words", 8 * len(vocabulary()) * at_least("words", words, 1))
+        shown = [*read_story(self.story), *asked, *[BLANK] * words]
         run = RunDirectory(self.directory)
         task = run.config().task
         if babi.parse_name(task) is None:

@@ -66,8 +66,9 @@ class Eval:
         look_in(self.data_dir)
         import torch
 
-        from nsm.commands.sequences import sequences, settings_of
+        from nsm.commands.sequences import check_room, sequences, settings_of
         from nsm.tasks import Continual
+        from nsm.tasks.task import EXAMINED
         from nsm.training.evaluation import evaluate
         from nsm.training.learner import kept_memory
         from nsm.training.run import RunDirectory
@@ -78,6 +79,8 @@ class Eval:
         persistent = config.persistent if self.persistent is None else self.persistent
         test = sequences(config, self.like, ranges)
         machine = run.machine(self.which, self.backend)
+        asked = self.sequences or config.test_sequences
+        check_room(config.machine, test, min(asked, EXAMINED), self.slots)
         # What training left in memory goes with its tape: on one of another size memory begins empty.
         kept = kept_memory(machine, run.checkpoint(self.which).optimiser) if persistent and not self.slots else None
         seed = config.seed if self.seed is None else at_least("seed", self.seed, 0)
@@ -87,7 +90,7 @@ class Eval:
             sums = evaluate(
                 machine,
                 task,
-                self.sequences or config.test_sequences,
+                asked,
                 seed,
                 slots=self.slots,
                 persistent=persistent,

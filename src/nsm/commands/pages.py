@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nsm.checks import UserError, at_least
 from nsm.commands.ranges import Ranges, shown
-from nsm.commands.sequences import sequences, settings_of
-from nsm.reports.execution import Execution, execute
+from nsm.commands.sequences import check_room, sequences, settings_of
+from nsm.reports.execution import POOL, Execution, execute
 from nsm.reports.viewer import page
 from nsm.tasks import Continual
 from nsm.training.loop import model_name
@@ -27,6 +27,7 @@ def watch(
         raise UserError(f"the machine of {run.path} has no memory of a known kind: there is nothing to watch")
     test = sequences(config, like, ranges)
     machine, step = run.machine(which), run.checkpoint(which).step
+    check_room(config.machine, test, max(POOL, samples), slots, samples)
     seed = config.seed if seed is None else at_least("seed", seed, 0)
     executions = execute(machine, test, samples, seed, slots)
     programs = config.machine.programs

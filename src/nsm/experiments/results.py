@@ -3,13 +3,14 @@
 results/<experiment>/<settings>/<row>/<model>/seed-K.json      config, seed, versions, thinned curve, result
 results/models/<experiment>/<settings>/<row>/<model>/          the best seed's machine: a small run directory
 
+Both say in `of` whose they are, and count nowhere else; both have their own digest (nsm.documents).
+
 Runs lie under the same names: runs/<experiment>/<settings>/<row>/<model>/seed-K/. `settings` is a preset, with a budget
 of iterations behind it if the runs were cut short: paper, default-2000.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shutil
@@ -19,24 +20,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from nsm import documents
 from nsm.checks import UserError
-from nsm.files import directory_atomically, write_atomically
-from nsm.pretrained import from_json, to_json
+from nsm.files import Damaged, directory_atomically, write_atomically
+from nsm.pretrained import check_fields, from_json, to_json
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
 from nsm.training.config import RunConfig
 from nsm.training.learner import KEPT
-from nsm.training.run import RunDirectory
+from nsm.training.run import Line, RunDirectory, check_failure, check_result
 
 FORMAT = "nsm-result"
 VERSION = 1
 MODELS = "models"
-LARGEST_RESULT = 20_000
+LARGEST_RESULT = 20 << 10
 """Bytes of a kept result; its curve is thinned until it fits."""
 LARGEST_MODEL = 3_000_000
 """Bytes of a kept machine; larger ones are left where they are."""
 POINTS = 200
 """Points of a kept curve at most."""
+SEED = re.compile(r"seed-([0-9]{1,10})(\.json)?")
 
 
 class Key(NamedTuple):
@@ -57,6 +60,13 @@ class Key(NamedTuple):
     def cell(self) -> Path:
         """Where the cell lies, under the root of runs or of results."""
         return Path(self.experiment, self.settings, self.row, self.model)
+
+    @classmethod
+    def at(cls, place: Path) -> Key:
+        """Whose result lies at a place: seed-K.json in its cell."""
+        *_, experiment, settings, row, model, name = (*[""] * 4, *place.absolute().parts)
+        number = SEED.fullmatch(name)
+        return cls(experiment, settings, row, model, int(number[1]) if number else -1)
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,7 @@ def find(root: Path) -> dict[Key, Path]:
     """All runs or kept results under a root, by whose they are."""
     found = {}
     for place in sorted(root.glob("*/*/*/*/seed-*")):
-        number = re.fullmatch(r"seed-([0-9]+)(\.json)?", place.name)
+        number = SEED.fullmatch(place.name)
         kind = place.is_file() if number and number[2] else (place / "config.json").is_file()
         if number and kind:
             experiment, settings, row, model = place.relative_to(root).parts[:4]
@@ -131,20 +141,33 @@ def read(place: Path) -> Record:
         config = to_json(run.config())
         return Record(config, config["seed"], run.made_with, run.metrics(), *outcome(place))
     try:
-        document = json.loads(place.read_bytes())
+        document = documents.read_any(place)
     except OSError as error:
         raise UserError(f"{place} can't be read: {error.strerror}") from None
-    except ValueError:
-        raise UserError(f"{place} is damaged: not JSON") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise UserError(f"{place} is not a result of nsm")
     if document.get("version") != VERSION:
         raise UserError(f"{place} has version {document.get('version')!r}; this nsm reads version {VERSION}")
+    document = documents.unsealed(place, document)
+    of, here = document.pop("of", None), Key.at(place)
+    if of != here._asdict() or document.get("seed") != here.seed:
+        raise UserError(f"{place} is not the result of seed {here.seed} of {here.cell}: it was kept of {_words(of)}")
     try:
-        fields = ("config", "seed", "made_with", "curve", "result", "failure")
-        return Record(*(document[field] for field in fields))
-    except KeyError as error:
-        raise UserError(f"{place} is damaged: {error.args[0]} is missing") from None
+        fields = {name: value for name, value in document.items() if name not in ("format", "version")}
+        record = from_json(Record, fields, "it")
+        for check, found in ((check_result, record.result), (check_failure, record.failure)):
+            if found is not None:
+                check(found)
+        for line in record.curve:
+            check_fields(Line, line, "curve")
+    except UserError as error:
+        raise Damaged(f"{place} is damaged: {error}") from None
+    return record
+
+
+def _words(of: Any) -> str:
+    """Whose a result is, in words."""
+    return "/".join(map(str, of.values())) if isinstance(of, dict) else "nothing that it says"
 
 
 def write(record: Record, place: Path) -> None:
@@ -154,6 +177,7 @@ def write(record: Record, place: Path) -> None:
         document = {
             "format": FORMAT,
             "version": VERSION,
+            "of": Key.at(place)._asdict(),
             "config": record.config,
             "seed": record.seed,
             "made_with": record.made_with,
@@ -161,12 +185,12 @@ def write(record: Record, place: Path) -> None:
             "failure": record.failure,
             "curve": _rounded(thinned(record.curve, points)),
         }
-        text = json.dumps(document, separators=(",", ":")) + "\n"
-        if len(text.encode()) <= LARGEST_RESULT or points == 1:
+        content = documents.text(document, indent=None) + b"\n"
+        if len(content) <= LARGEST_RESULT or points == 1:
             break
         points = max(1, points * 3 // 4)
     place.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(place, text.encode())
+    write_atomically(place, content)
 
 
 def thinned(lines: list[dict[str, Any]], points: int) -> list[dict[str, Any]]:
@@ -201,12 +225,15 @@ def collect(runs: Path, out: Path) -> Iterator[str]:
     Of a run that is not over, what it has come to so far is kept: its curve. Of one cut short, no machine. What was
     kept of a run that ended stays, whatever became of the seed when it was run again.
     """
-    cells: dict[Path, list[tuple[float, Path]]] = {}
+    cells: dict[Path, list[tuple[float, Path, Key]]] = {}
     for key, place in find(runs).items():
         try:
             record = read(place)
         except UserError as error:
             yield f"{error}: left out"
+            continue
+        if record.seed != key.seed:
+            yield f"{place} is a run of seed {record.seed}: left out"
             continue
         over = rank(record.result, record.failure)
         if not over and not record.evaluations:
@@ -219,14 +246,14 @@ def collect(runs: Path, out: Path) -> Iterator[str]:
         write(record, kept)
         yield f"kept {kept}" + ("" if over else f", not over yet: {record.curve[-1]['step']:,} iterations")
         if record.result is not None and not key.cut_short:
-            cells.setdefault(key.cell, []).append((badness(record.result), place))
+            cells.setdefault(key.cell, []).append((badness(record.result), place, key))
     for cell, seeds in cells.items():
-        bad, best = min(seeds)
+        bad, best, key = min(seeds)
         kept = out / MODELS / cell
-        earlier = RunDirectory(kept).result() if checkpoints.steps(kept / "checkpoints") else None
+        earlier = kept_result(kept)
         if earlier is not None and badness(earlier) <= bad:
             continue
-        size = keep_machine(RunDirectory(best), kept)
+        size = keep_machine(RunDirectory(best), kept, key)
         if size > LARGEST_MODEL:
             yield f"the machine of {best} has {size:,} bytes, more than {LARGEST_MODEL:,}: left out"
         else:
@@ -248,7 +275,18 @@ def badness(result: dict[str, Any]) -> float:
     return float(result["best"]["loss"])
 
 
-def keep_machine(run: RunDirectory, out: Path) -> int:
+def kept_result(place: Path) -> dict[str, Any] | None:
+    """The result of a machine that is kept, None if none is there; it must be of the cell it lies in."""
+    result = RunDirectory(place).result() if checkpoints.steps(place / "checkpoints") else None
+    if result is None:
+        return None
+    cell, of = place.absolute().parts[-4:], result.get("of", {})
+    if tuple(of.get(name) for name in Key._fields[:4]) != cell:
+        raise UserError(f"{place} is not the machine of {'/'.join(cell)}: it was kept of {_words(of)}")
+    return result
+
+
+def keep_machine(run: RunDirectory, out: Path, of: Key) -> int:
     """Copy a run's best machine to a small run directory, unless it is too large; returns its size in bytes.
 
     The copy has what `nsm eval` and `nsm view` need: the configuration, the result and one checkpoint, of whose
@@ -261,7 +299,7 @@ def keep_machine(run: RunDirectory, out: Path) -> int:
     state = {**best.state, "best_step": best.step}
     memory = {name: tensor for name, tensor in best.optimiser.items() if name.startswith(KEPT)}
     with directory_atomically(out) as temporary:
-        for name in ("config.json", "result.json"):
-            shutil.copyfile(run.path / name, temporary / name)
+        shutil.copyfile(run.path / "config.json", temporary / "config.json")
+        RunDirectory(temporary).finish({**(run.result() or {}), "of": of._asdict()})
         checkpoints.save(temporary / "checkpoints", Checkpoint(best.step, best.model, memory, state))
     return size

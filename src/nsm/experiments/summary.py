@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
+from nsm.checks import UserError
 from nsm.experiments.paper import Cell
 from nsm.experiments.results import outcome, solves
 
@@ -58,7 +59,7 @@ class Summary:
 
 def summarise(cell: Cell, places: list[Path]) -> Summary:
     """Sum up the finished runs of a cell, from their directories or from the files that are kept of them."""
-    outcomes = [outcome(place) for place in places]
+    outcomes = [_outcome(cell, place) for place in places]
     results = [result for result, _ in outcomes if result is not None]
     failed = sum(failure is not None for _, failure in outcomes)
     figures, extra = _figures(cell, results)
@@ -88,6 +89,17 @@ def summarise(cell: Cell, places: list[Path]) -> Summary:
         list(dict.fromkeys(note for result in results for note in result.get("notes", ()))),
         figures,
     )
+
+
+def _outcome(cell: Cell, place: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """What a seed came to, which must be one of this cell."""
+    result, failure = outcome(place)
+    if result is not None and result["task"] != cell.config.task:
+        raise UserError(f"{place} is a result of {result['task']}, and lies among those of {cell.config.task}")
+    figures = "phases" if cell.metric == "bit_accuracy" else "best"
+    if result is not None and (figures not in result or (figures == "best" and cell.metric not in result["best"])):
+        raise UserError(f"{place} is damaged: it has no {cell.metric}")
+    return result, failure
 
 
 def _figures(cell: Cell, results: list[dict[str, Any]]) -> tuple[list[float], dict[str, float]]:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nsm.checks import at_least
+from nsm.checks import head_count
 from nsm.memories.memory import Addresses, Content, Head, MemoryConfig, Tape, content_address, least_used_first
 
 USAGE_EPSILON = 1e-6
@@ -28,7 +28,7 @@ class DNC(MemoryConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("read_heads", self.read_heads, 1)
+        head_count("read_heads", self.read_heads)
 
     @property
     def read_parts(self) -> list[int]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nsm.checks import UserError, at_least, choose, positive
+from nsm.checks import UserError, at_least, choose, head_count, positive
 from nsm.memories.memory import (
     ORDERS,
     Addresses,
@@ -41,8 +41,8 @@ class LRUA(MemoryConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("read_heads", self.read_heads, 1)
-        at_least("write_heads", self.write_heads, 1)
+        head_count("read_heads", self.read_heads)
+        head_count("write_heads", self.write_heads)
         choose("order", self.order, ORDERS)
         positive("strength", self.strength)
         if not 0 <= self.decay < 1:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nsm.checks import at_least, choose
+from nsm.checks import UserError, at_least, choose, head_count
 from nsm.memories.memory import (
     INITIAL_ADDRESS,
     ORDERS,
@@ -43,9 +43,11 @@ class NTM(MemoryConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("read_heads", self.read_heads, 1)
-        at_least("write_heads", self.write_heads, 1)
-        at_least("shift_range", self.shift_range, 0)
+        head_count("read_heads", self.read_heads)
+        head_count("write_heads", self.write_heads)
+        if at_least("shift_range", self.shift_range, 0) > self.slots:
+            most = f"the number of slots, {self.slots:,}"
+            raise UserError(f"shift_range must be at most {most}, was {self.shift_range:,}")
         choose("order", self.order, ORDERS)
         choose("initial_address", self.initial_address, INITIAL_ADDRESS)
 

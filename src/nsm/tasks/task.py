@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -76,9 +77,9 @@ class Task(ABC):
 
         Before them come `filling` batches by which it is not judged.
         """
-        sizes = [min(EXAMINED, sequences - start) for start in range(0, sequences, EXAMINED)]
-        for step, size in enumerate(sizes[:1] * filling + sizes):
-            yield self.batch(seed, stream, step, size)
+        starts = chain(repeat(0, filling), range(0, sequences, EXAMINED))
+        for step, start in enumerate(starts):
+            yield self.batch(seed, stream, step, min(EXAMINED, sequences - start))
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -11,22 +11,25 @@ Nothing in it depends on the clock: two runs of one configuration have the same 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from nsm.checks import UserError
-from nsm.files import remove_atomically, write_directory_atomically
+from nsm import documents
+from nsm.checks import UserError, free_memory
+from nsm.documents import digest
+from nsm.files import Damaged, read, remove_atomically, write_directory_atomically
 
 logger = logging.getLogger("nsm")
 VERSION = 1
-MODEL, OPTIMISER, STATE, MANIFEST = "model.safetensors", "optimiser.safetensors", "state.json", "MANIFEST.json"
+MODEL, OPTIMISER, STATE, MANIFEST = FILES = "model.safetensors", "optimiser.safetensors", "state.json", "MANIFEST.json"
 
 
 class Checkpoint(NamedTuple):
@@ -38,61 +41,70 @@ class Checkpoint(NamedTuple):
     state: dict[str, Any]
 
 
-class Damaged(UserError):
-    """A checkpoint that is not what was written."""
-
-
 def save(directory: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint under `directory`; it appears there whole, by one rename."""
     contents = {
         MODEL: save_tensors({name: tensor.contiguous() for name, tensor in checkpoint.model.items()}),
         OPTIMISER: save_tensors({name: tensor.contiguous() for name, tensor in checkpoint.optimiser.items()}),
-        STATE: json.dumps({"step": checkpoint.step, **checkpoint.state}, indent=2).encode(),
+        STATE: json.dumps({"step": checkpoint.step, **checkpoint.state}, indent=2, allow_nan=False).encode(),
     }
-    manifest = {"version": VERSION, "sha256": {name: _digest(content) for name, content in contents.items()}}
-    contents[MANIFEST] = json.dumps({**manifest, "self": _digest_of(manifest)}, indent=2).encode()
+    manifest = {"version": VERSION, "sha256": {name: digest(content) for name, content in contents.items()}}
+    contents[MANIFEST] = documents.text(manifest)
     target = path(directory, checkpoint.step)
     write_directory_atomically(target, contents)
     return target
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _digest_of(manifest: dict[str, Any]) -> str:
-    return _digest(json.dumps(manifest, sort_keys=True).encode())
-
-
 def load(path: Path) -> Checkpoint:
     """Read and verify a checkpoint; raises Damaged, naming the file, if it is not what was written."""
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
         # Its own digest comes first: a version that a flipped bit made up must not pass for a newer one.
-        if manifest.pop("self") != _digest_of(manifest):
-            raise ValueError
-        version, digests = manifest["version"], manifest["sha256"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise Damaged(f"{path / MANIFEST} is missing or damaged") from None
+        manifest = documents.read_sealed(path / MANIFEST)
+    except OSError:
+        raise Damaged(f"{path / MANIFEST} is missing") from None
+    version, digests = manifest.get("version"), manifest.get("sha256")
     if version != VERSION:
         raise UserError(f"{path} has checkpoint version {version!r}; this nsm reads version {VERSION}")
     contents = {}
     for name in (MODEL, OPTIMISER, STATE):
         try:
-            contents[name] = (path / name).read_bytes()
+            contents[name] = read(path / name, documents.LARGEST if name == STATE else free_memory())
         except OSError:
             raise Damaged(f"{path / name} is missing") from None
-        if _digest(contents[name]) != digests.get(name):
+        if not isinstance(digests, dict) or digest(contents[name]) != digests.get(name):
             raise Damaged(f"{path / name} is damaged: its sha256 is not the one it was written with")
-    state = json.loads(contents[STATE])
-    return Checkpoint(state.pop("step"), load_tensors(contents[MODEL]), load_tensors(contents[OPTIMISER]), state)
+    # A manifest vouches for the bytes, not for who wrote them: what is in them may be anything.
+    try:
+        state = _state(contents[STATE])
+    except ValueError as error:
+        raise Damaged(f"{path / STATE} is damaged: {error}") from None
+    tensors = {}
+    for name in (MODEL, OPTIMISER):
+        try:
+            tensors[name] = load_tensors(contents[name])
+        except (SafetensorError, ValueError) as error:
+            raise Damaged(f"{path / name} is damaged: {error}") from None
+    return Checkpoint(state.pop("step"), tensors[MODEL], tensors[OPTIMISER], state)
+
+
+def _state(content: bytes) -> dict[str, Any]:
+    """Where a run stood, as far as finding its machines goes: the step, and which one was the best by then."""
+    state = documents.parse(content)
+    if not isinstance(state, dict) or "best_step" not in state:
+        raise ValueError("it does not say where a run stood")
+    for step in (state.get("step"), state["best_step"] or 0):
+        if type(step) is not int or not 0 <= step < 10**10:
+            raise ValueError("a step must be a whole number of at most ten digits")
+    return state
 
 
 def steps(directory: Path) -> list[int]:
     """The steps there are checkpoints of, rising."""
     if not directory.is_dir():
         return []
-    return sorted(int(path.name) for path in directory.iterdir() if path.is_dir() and path.name.isdigit())
+    # Not what is merely called a digit, like ².
+    found = [int(place.name) for place in directory.iterdir() if re.fullmatch(r"[0-9]{8,10}", place.name)]
+    return sorted({step for step in found if path(directory, step).is_dir()})
 
 
 def path(directory: Path, step: int) -> Path:
@@ -130,7 +142,7 @@ def prune(directory: Path, keep: int, last: int) -> None:
 def _best(path: Path) -> int | None:
     """Which step was the best one at a checkpoint; None if there was none yet, or it can't be told."""
     try:
-        found = json.loads((path / STATE).read_bytes())["best_step"]
-    except (OSError, ValueError, TypeError, KeyError):
+        best: int | None = _state(read(path / STATE, documents.LARGEST))["best_step"]
+    except (OSError, ValueError):
         return None
-    return found if isinstance(found, int) else None
+    return best

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from nsm import nested
-from nsm.checks import Failed
+from nsm.checks import Failed, UserError
 from nsm.fused.optimiser import squares
 from nsm.fused.passes import Given, Run, address, addresses, compile_for, kernels
 from nsm.fused.workspace import pool, zeros
 from nsm.machine import Machine, Noise
+from nsm.pretrained import check
 from nsm.programs import annealing
 from nsm.tasks import Batch, Task
 from nsm.training.config import RunConfig
@@ -36,6 +38,11 @@ def kept_memory(machine: Machine, saved: dict[str, torch.Tensor]) -> Any:
     if not kept:
         return None
     blank = machine.memory.initial_state(1)
+    sequences = len(next(iter(kept.values()))) if next(iter(kept.values())).dim() else 0
+    wanted = {f"{KEPT}{name}": leaf for name, leaf in blank._asdict().items() if leaf is not None}
+    like = {name: (sequences, *leaf.shape[1:]) for name, leaf in wanted.items()}
+    if not sequences or {name: tuple(leaf.shape) for name, leaf in kept.items()} != like:
+        raise UserError("the checkpoint is damaged: the memory that it kept is not one of this machine")
     return type(blank)(*(kept.get(f"{KEPT}{name}") for name in blank._fields))
 
 
@@ -89,6 +96,13 @@ class Learner(ABC):
         """What must be saved beside the weights to go on later."""
         kept = {} if self.kept is None else self.kept._asdict()
         return self.optimiser.state() | {f"{KEPT}{name}": leaf for name, leaf in kept.items() if leaf is not None}
+
+    def check_state(self, path: Path, state: dict[str, torch.Tensor]) -> None:
+        """Refuse what a file has for a saved state, unless it is one of this learner's."""
+        kept = kept_memory(self.machine, state)
+        if kept is not None and not (self.config.persistent and len(kept[0]) == self.config.batch_size):
+            raise UserError(f"{path} is damaged: the memory that it kept is not that of a batch of this run")
+        check(path, {name: leaf for name, leaf in state.items() if not name.startswith(KEPT)}, self.optimiser.state())
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
         """Take over a saved state."""

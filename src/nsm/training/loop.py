@@ -14,9 +14,11 @@ from typing import Any
 import torch
 
 from nsm import tasks
-from nsm.checks import UserError
-from nsm.machine import Machine, MachineConfig
+from nsm.checks import UserError, fits
+from nsm.files import Damaged
+from nsm.machine import Machine, MachineConfig, least_memory
 from nsm.memories import DNC, NTM
+from nsm.pretrained import check, from_json
 from nsm.tasks import Babi, Batch, Continual, Omniglot, Task
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
@@ -49,6 +51,8 @@ class Progress:
     rewinds: int = 0
     """How often it has gone on from the best machine instead of the last."""
     metrics_position: int = 0
+    metrics_sha256: str | None = None
+    """The digest of the metrics up to there."""
     phases: list[dict[str, float]] = field(default_factory=list)
     """Continual learning: bit accuracy on every task after each phase."""
     weights: list[float] = field(default_factory=list)
@@ -99,6 +103,7 @@ def train(
     With `ranks`, all of them call this alike; the directory is rank 0's. With `start`, a new run has its weights.
     """
     pair = task_pair(config)
+    _check_room(config, pair.train)
     if start is not None:
         config = replace(config, start=start.digest)
     if config.world_size != ranks.size:
@@ -153,7 +158,8 @@ def _train(
         if progress.weights:
             task = replace(task, weights=tuple(progress.weights))  # type: ignore[call-arg]
         report(progress, {})
-        metrics = ranks.each(lambda: MetricsFile(run.metrics_path, progress.metrics_position) if ranks.leads else None)
+        where = progress.metrics_position, progress.metrics_sha256
+        metrics = ranks.each(lambda: MetricsFile(run.metrics_path, *where) if ranks.leads else None)
         with closing(metrics) if metrics is not None else nullcontext():
             stop.in_loop = True
             _loop(config, task, run, learner, progress, clock, metrics, stop, report)
@@ -165,6 +171,14 @@ def _train(
             with suppress(OSError):  # a disk that is full has no room for the reason either
                 run.fail(str(error), progress.step, isinstance(error, Diverged))
         raise
+
+
+def _check_room(config: RunConfig, task: Task) -> None:
+    """Refuse what no memory holds before any of it is taken."""
+    size = least_memory(config.machine, config.batch_size)
+    learner = 4 * size.weights + size.buffers  # with gradients, and two buffers of the optimiser
+    batch = 4 * config.batch_size * task.max_length * (task.input_size + 2 * task.output_size)
+    fits(f"training this machine with batches of {config.batch_size:,}", learner + size.state + batch)
 
 
 def task_pair(config: RunConfig) -> tasks.TaskPair:
@@ -257,6 +271,7 @@ def _loop(
             line["held_out"] = ranks.led(_held_out, task, learner, config, step)
             if config.follow_test:
                 line["test"] = ranks.led(_figures, task_pair(config).test, learner, config, TEST)
+                _check_finite(line["test"], f"the test loss became {line['test']['loss']} at iteration {step}")
             improved = _judge(config, task, progress, clock, line["held_out"]["loss"])
             if _thrown_off(config, progress, line["held_out"]["loss"]):
                 _rewind(run, learner, progress)
@@ -302,9 +317,13 @@ def _held_out(task: Task, learner: Learner, config: RunConfig, step: int) -> dic
     learner.check(step)
     task = list(task.tasks.values())[task.phase(step - 1)] if isinstance(task, Continual) else task
     figures = _figures(task.held_out(), learner, config, HELD_OUT, tight=config.random_slots)
-    if not math.isfinite(figures["loss"]):
-        raise Diverged(f"the held-out loss became {figures['loss']} at iteration {step}, with all weights finite")
+    _check_finite(figures, f"the held-out loss became {figures['loss']} at iteration {step}")
     return figures
+
+
+def _check_finite(figures: dict[str, float], otherwise: str) -> None:
+    if not all(map(math.isfinite, figures.values())):
+        raise Diverged(f"{otherwise}, with all weights finite")
 
 
 def _figures(task: Task, learner: Learner, config: RunConfig, stream: int, tight: bool = False) -> dict[str, float]:
@@ -353,9 +372,8 @@ def _rewind(run: RunDirectory, learner: Learner, progress: Progress) -> None:
     the machine off, so that it need not happen again.
     """
     assert progress.best_step is not None
-    best = learner.ranks.led(checkpoints.load, checkpoints.path(run.checkpoints, progress.best_step))
-    learner.machine.load_state_dict(best.model)
-    learner.restore(best.optimiser)
+    path = checkpoints.path(run.checkpoints, progress.best_step)
+    _take_over(path, learner.ranks.led(checkpoints.load, path), learner)
     progress.rewinds += 1
 
 
@@ -363,7 +381,7 @@ def _save(
     run: RunDirectory, learner: Learner, progress: Progress, clock: Clock, metrics: MetricsFile, keep: int
 ) -> None:
     learner.check(progress.step)
-    progress.metrics_position = metrics.sync()
+    progress.metrics_position, progress.metrics_sha256 = metrics.sync(), metrics.digest
     state = {name: value for name, value in vars(progress).items() if name != "step"}
     checkpoint = Checkpoint(progress.step, learner.machine.state_dict(), learner.state(), state)
     checkpoints.save(run.checkpoints, checkpoint)
@@ -377,17 +395,29 @@ def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
     backend = learner.machine.backend
     if checkpoint is None:
         return Progress(backend=backend), Clock()
-    begun = checkpoint.state.get("backend") or backend
+    path = checkpoints.path(run.checkpoints, checkpoint.step)
+    try:
+        progress = from_json(Progress, {"step": checkpoint.step, **checkpoint.state}, "state")
+    except UserError as error:
+        raise Damaged(f"{path / checkpoints.STATE} is damaged: {error}") from None
+    begun = progress.backend
     if begun != backend:
         raise UserError(f"{run.path} was begun on back end {begun!r} and can't go on on {backend!r}; choose {begun!r}")
-    learner.machine.load_state_dict(checkpoint.model)
-    learner.restore(checkpoint.optimiser)
+    _take_over(path, checkpoint, learner)
     try:
-        clock = Clock(**run.clock())
-    except (UserError, TypeError) as error:
+        clock = from_json(Clock, asdict(Clock()) | run.clock(), "clock")
+    except UserError as error:
         logger.warning("nsm: %s; the time spent so far is not known", error)
         clock = Clock()
-    return Progress(checkpoint.step, **{**checkpoint.state, "backend": backend}), clock
+    return progress, clock
+
+
+def _take_over(path: Path, checkpoint: Checkpoint, learner: Learner) -> None:
+    """Give a learner the weights of a checkpoint and what its optimiser remembered, if they are of its shape."""
+    check(path / checkpoints.MODEL, checkpoint.model, learner.machine.state_dict())
+    learner.check_state(path / checkpoints.OPTIMISER, checkpoint.optimiser)
+    learner.machine.load_state_dict(checkpoint.model)
+    learner.restore(checkpoint.optimiser)
 
 
 def _newest(run: RunDirectory) -> Checkpoint | None:
@@ -429,4 +459,5 @@ def conclude(
         kept = kept_memory(machine, found.optimiser)
         sums = evaluate(machine, pair.test, config.test_sequences, config.seed, persistent=config.persistent, kept=kept)
         result[which] = {"step": found.step, **sums.averages()}
+        _check_finite(result[which], f"the test loss of the {which} machine is {result[which]['loss']}")
     return result

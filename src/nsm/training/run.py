@@ -7,29 +7,32 @@ clock.json         time spent so far: kept apart from all that is the same in ev
 lock               held by the process that trains, with its id
 result.json        written when the run has ended: figures on the test sequences, time taken
 failure.json       written when it could not: the reason
+
+Every .json has its own digest in `self`, see nsm.documents; that of the metrics is in the checkpoints.
 """
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
 import json
 import logging
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
 
-from nsm.checks import UserError
-from nsm.files import is_temporary, sweep, write_atomically
+from nsm import documents
+from nsm.checks import UserError, fits
+from nsm.files import Damaged, is_temporary, locked, naming, opened, sweep
 from nsm.machine import Machine
-from nsm.pretrained import from_json, to_json
+from nsm.pretrained import check_fields, from_json, to_json
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
 from nsm.training.config import RunConfig
@@ -38,6 +41,55 @@ from nsm.version import __version__
 logger = logging.getLogger("nsm")
 FORMAT = "nsm-run"
 VERSION = 1
+
+
+class _Ended(TypedDict):
+    task: str
+    model: str
+    seed: int
+    steps: int
+    solved_step: int | None
+    solved_seconds: float | None
+    seconds: float
+    held_out_loss: float | None
+    best_step: int | None
+    parameters: int
+    backend: str
+
+
+class Result(_Ended, total=False):
+    """How a run ended: what result.json has."""
+
+    notes: list[str]
+    best: dict[str, int | float]
+    """Figures of the best machine on the test sequences."""
+    last: dict[str, int | float]
+    phases: list[dict[str, float]]
+    """Continual learning, instead of these: bit accuracy on every task after each phase."""
+    of: dict[str, str | int]
+    """Of a machine that is kept: whose it is."""
+
+
+class _Step(TypedDict):
+    step: int
+
+
+class Line(_Step, total=False):
+    """A line of metrics."""
+
+    loss: float
+    held_out: dict[str, float]
+    test: dict[str, float]
+    accuracies: dict[str, float]
+    rewinds: int
+
+
+class Failure(TypedDict):
+    """Why a run failed: what failure.json has."""
+
+    reason: str
+    step: int | None
+    diverged: bool
 
 
 class RunDirectory:
@@ -68,22 +120,12 @@ class RunDirectory:
         The lock dies with its process, however that dies.
         """
         self.check(config)
-        with ExitStack() as stack:
+        with ExitStack() as held:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context((self.path / "lock").open("a+"))
-            except OSError as error:
-                raise UserError(f"{self.path} can't be written: {error.strerror}") from None
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                lock.seek(0)
-                raise UserError(f"{self.path} is in use by another process, {lock.read() or 'just started'}") from None
-            # Once more: another process may have been faster, with another configuration.
-            self.check(config)
-            try:
-                lock.truncate(0)
-                print(os.getpid(), end="", file=lock, flush=True)
+                held.enter_context(locked(self.path / "lock"))
+                # Once more: another process may have been faster, with another configuration.
+                self.check(config)
                 self._take_over(config)
             except OSError as error:
                 raise UserError(f"{self.path} can't be written: {error.strerror}") from None
@@ -96,7 +138,7 @@ class RunDirectory:
         (self.path / "failure.json").unlink(missing_ok=True)
         if not (self.path / "config.json").exists():
             document = {"format": FORMAT, "version": VERSION, "config": to_json(config), "made_with": _made_with()}
-            self._write("config.json", document)
+            documents.write(self.path / "config.json", document)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -105,35 +147,37 @@ class RunDirectory:
         data = self._document().get("config")
         try:
             return from_json(RunConfig, data)
-        except UserError as error:
+        except ValueError as error:
             raise UserError(f"{self.path / 'config.json'} is not one of this nsm's: {error}") from None
 
     def _document(self) -> dict[str, Any]:
+        path = self.path / "config.json"
         try:
-            document = json.loads((self.path / "config.json").read_bytes())
+            document = documents.read_any(path)
         except OSError:
             reason = "it has no config.json" if self.path.exists() else "there is nothing of that name"
             raise UserError(f"{self.path} is not a run: {reason}") from None
-        except ValueError:
-            raise UserError(f"{self.path / 'config.json'} is damaged: not JSON") from None
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise UserError(f"{self.path / 'config.json'} does not describe a run of nsm")
+            raise UserError(f"{path} does not describe a run of nsm")
         if document.get("version") != VERSION:
             raise UserError(f"{self.path} has version {document.get('version')!r}; this nsm reads version {VERSION}")
-        return document
+        return documents.unsealed(path, document)
 
     @property
     def made_with(self) -> dict[str, Any]:
         """Versions and commit."""
-        return dict(self._document()["made_with"])
+        found = self._document().get("made_with")
+        if not isinstance(found, dict):
+            raise Damaged(f"{self.path / 'config.json'} is damaged: it does not say what it was made with")
+        return found
 
     def result(self) -> dict[str, Any] | None:
         """How the run ended, None if it has not."""
-        return self._read("result.json")
+        return self._read("result.json", check_result)
 
     def failure(self) -> dict[str, Any] | None:
         """Why the run failed, None if it has not."""
-        return self._read("failure.json")
+        return self._read("failure.json", check_failure)
 
     @property
     def has_clock(self) -> bool:
@@ -141,30 +185,31 @@ class RunDirectory:
 
     def clock(self) -> dict[str, Any]:
         """The time spent when the last checkpoint was saved."""
-        return self._read("clock.json") or {}
+        return self._read("clock.json", dict) or {}
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, check: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any] | None:
+        path = self.path / name
         try:
-            document = json.loads((self.path / name).read_bytes())
+            return check(documents.read_sealed(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except ValueError:
-            document = None
-        if not isinstance(document, dict):
-            raise UserError(f"{self.path / name} is damaged: not a JSON object")
-        return document
+        except Damaged:
+            raise
+        except UserError as error:
+            raise Damaged(f"{path} is damaged: {error}") from None
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines written so far; a last line cut off by a kill is left out."""
-        if not self.metrics_path.exists():
+        path = self.metrics_path
+        if not path.exists():
             return []
+        fits(f"what is in {path}", path.stat().st_size)
         found = []
-        for number, line in enumerate(self.metrics_path.read_bytes().split(b"\n")[:-1], start=1):
+        for number, line in enumerate(documents.read_lines(path), start=1):
             try:
-                found.append(json.loads(line))
-                found[-1]["step"]
-            except (ValueError, TypeError, KeyError):
-                raise UserError(f"{self.metrics_path} is damaged: line {number} is not a line of metrics") from None
+                found.append(check_fields(Line, line, "it"))
+            except UserError as error:
+                raise Damaged(f"{path} is damaged: line {number} is not a line of metrics: {error}") from None
         return found
 
     def checkpoint(self, which: str = "best") -> Checkpoint:
@@ -177,22 +222,21 @@ class RunDirectory:
             return newest
         try:
             return checkpoints.load(checkpoints.path(self.checkpoints, best))
-        except checkpoints.Damaged as error:
+        except Damaged as error:
             logger.warning("nsm: %s; taking that of step %d instead of the best", error, newest.step)
             return newest
 
     def machine(self, which: str = "best", backend: str = "auto") -> Machine:
         """The trained machine: "best" (lowest held-out loss) or "last"."""
-        with torch.device("cpu"):  # where checkpoints are read to, whatever torch's default
-            machine = Machine.from_config(self.config().machine, backend=backend)
-        machine.load_state_dict(self.checkpoint(which).model)
-        return machine
+        config, found = self.config(), self.checkpoint(which)
+        where = checkpoints.path(self.checkpoints, found.step)
+        return Machine.from_tensors(where, config.machine, found.model, backend=backend)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def finish(self, result: dict[str, Any]) -> None:
         """Say how the run ended."""
-        self._write("result.json", result)
+        documents.write(self.path / "result.json", result)
         (self.path / "failure.json").unlink(missing_ok=True)
 
     def fail(self, reason: str, step: int | None, diverged: bool = False) -> None:
@@ -200,34 +244,74 @@ class RunDirectory:
 
         Its checkpoints stay.
         """
-        self._write("failure.json", {"reason": reason, "step": step, "diverged": diverged})
+        documents.write(self.path / "failure.json", {"reason": reason, "step": step, "diverged": diverged})
 
     def set_clock(self, clock: dict[str, Any]) -> None:
         """Note the time spent."""
-        self._write("clock.json", clock)
+        documents.write(self.path / "clock.json", clock)
 
-    def _write(self, name: str, document: dict[str, Any]) -> None:
-        write_atomically(self.path / name, (json.dumps(document, indent=2) + "\n").encode())
+
+def check_result(data: Any) -> dict[str, Any]:
+    """Return what a result.json may have: figures of a test, or phases; refuses all else."""
+    result = check_fields(Result, data, "result")
+    if "phases" in result and not (result["phases"] and all(result["phases"])):
+        raise UserError("result.phases is empty")
+    if "phases" not in result and "loss" not in result.get("best", {}):
+        raise UserError("result.best.loss is missing")
+    return result
+
+
+def check_failure(data: Any) -> dict[str, Any]:
+    """Return what a failure.json may have; refuses all else."""
+    return check_fields(Failure, data, "failure")
 
 
 class MetricsFile:
-    """The append-only file of metrics, cut back to where a checkpoint stood when a run is resumed."""
+    """The append-only file of metrics, cut back to where a checkpoint stood when a run is resumed.
 
-    def __init__(self, path: Path, position: int) -> None:
-        if position and (not path.exists() or path.stat().st_size < position):
-            raise UserError(f"{path} is damaged: it is shorter than when the last checkpoint was saved")
-        self._file = path.open("ab")
-        self._file.truncate(position)
-        self._file.seek(position)
+    What is before that must be what was there then: its digest is in the checkpoint.
+    """
+
+    def __init__(self, path: Path, position: int = 0, digest: str | None = None) -> None:
+        self._path, self._digest = path, hashlib.sha256()
+        if position:
+            self._verify(position, digest)
+        with naming(path):
+            # Without a buffer, in which a line that did not fit on the disk would wait for the file to be closed.
+            self._file = path.open("ab", buffering=0)
+            self._file.truncate(position)
+            self._file.seek(position)
+
+    def _verify(self, position: int, digest: str | None) -> None:
+        left = position
+        try:
+            with opened(self._path) as file:
+                while left > 0 and (content := file.read(min(left, 1 << 20))):
+                    self._digest.update(content)
+                    left -= len(content)
+        except FileNotFoundError:
+            pass
+        if left:
+            raise Damaged(f"{self._path} is damaged: it is shorter than when the last checkpoint was saved")
+        if self.digest != digest:
+            raise Damaged(f"{self._path} is damaged: it is not what it was when the last checkpoint was saved")
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of all lines."""
+        return self._digest.hexdigest()
 
     def write(self, line: dict[str, Any]) -> None:
-        self._file.write((json.dumps(line) + "\n").encode())
-        self._file.flush()
+        content = (json.dumps(line, allow_nan=False) + "\n").encode()
+        self._digest.update(content)
+        with naming(self._path):
+            while content:
+                content = content[self._file.write(content) :]
 
     def sync(self) -> int:
         """Force all lines to the disk; returns the position after the last."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self._path):
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
@@ -258,7 +342,8 @@ def commit() -> str | None:
     here = Path(__file__)
 
     def git(*arguments: str) -> str:
-        command = ["git", *arguments]
+        # Without the lock that `status` takes to refresh the index: it would outlive a kill, and be in git's way.
+        command = ["git", "--no-optional-locks", *arguments]
         return subprocess.run(command, cwd=here.parent, capture_output=True, text=True, check=True).stdout.strip()
 
     try:

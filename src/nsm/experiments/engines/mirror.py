@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from nsm.files import remove_atomically, write_atomically, write_directory_atomically
+from nsm.checks import fits, free_memory
+from nsm.files import opened, read, remove_atomically, write_atomically, write_directory_atomically
 from nsm.training import checkpoints
 
 METRICS = "metrics.jsonl"
@@ -40,7 +41,7 @@ class Watch:
             path = checkpoints.path(saved, step)
             try:
                 if self._new(path / checkpoints.MANIFEST) is not None:
-                    new[step] = {file.name: file.read_bytes() for file in path.iterdir()}
+                    new[step] = {name: read(path / name, free_memory()) for name in checkpoints.FILES}
             except FileNotFoundError:
                 continue  # removed meanwhile
             steps.append(step)
@@ -51,11 +52,12 @@ class Watch:
     def _new(self, path: Path) -> bytes | None:
         """What is in a file, None if it is not there or is the one that was there the last time."""
         try:
-            with path.open("rb") as file:
+            with opened(path) as file:
                 status = os.fstat(file.fileno())
                 stamp = status.st_ino, status.st_size, status.st_mtime_ns
                 if self._seen.get(path) == stamp:
                     return None
+                fits(str(path), status.st_size)
                 self._seen[path] = stamp
                 return file.read()
         except FileNotFoundError:

@@ -118,11 +118,13 @@ class Evidence:
         """The best machine of a cell, of the most telling settings that have one."""
         for settings in self.settings(experiment):
             cell = Path(experiment, settings.directory, row, model)
+            kept = [root / results.MODELS / cell for root in self.roots]
             runs = [root / cell / f"seed-{key.seed}" for root in self.roots for key in self._seeds(cell)]
-            candidates = [*(root / results.MODELS / cell for root in self.roots), *runs]
-            over = [(results.badness(result), run) for run in map(RunDirectory, candidates) if (result := _usable(run))]
+            found = [(results.kept_result(place), place) for place in kept]
+            found += [(_usable(RunDirectory(place)), place) for place in runs]
+            over = [(results.badness(result), place) for result, place in found if result is not None]
             if over:
-                return settings, min(over, key=lambda pair: pair[0])[1]
+                return settings, RunDirectory(min(over, key=lambda pair: pair[0])[1])
         return None
 
     def _seeds(self, cell: Path) -> Iterable[Key]:

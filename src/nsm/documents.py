@@ -1,0 +1,128 @@
+"""JSON files: read as if anybody had written them, and sealed with their own digest when we do.
+
+What is read is a regular file of a bounded size, in UTF-8, nested no deeper and with numbers no longer than nsm writes
+them. A document that nsm wrote has in `self` the sha256 of all the rest, so that no damage passes for content. That
+vouches for the bytes, not for who wrote them: types are checked where a document is used (`nsm.pretrained.from_json`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nsm.files import Damaged, opened, read, write_atomically
+
+LARGEST = 4 << 20
+"""Bytes of a document, or of a line of metrics: a hundred times what the largest have."""
+DEEPEST = 32
+LONGEST = 32
+"""Characters of a number: Python writes those of nsm with 25 at most."""
+SEAL = "self"
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def parse(content: bytes) -> Any:
+    """What a JSON text says; a ValueError that tells why if it is none that nsm could have written."""
+    if content.count(b"{") + content.count(b"[") > DEEPEST and _depth(content) > DEEPEST:
+        raise ValueError(f"nested more than {DEEPEST} deep")
+    try:
+        return json.loads(content.decode(), parse_int=_int, parse_float=_float, parse_constant=_constant)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise ValueError("not JSON") from None
+
+
+def _depth(content: bytes) -> int:
+    depth = deepest = 0
+    for character in STRING.sub(b"", content):
+        depth += (character in b"{[") - (character in b"}]")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _int(text: str) -> int:
+    return int(_short(text))
+
+
+def _float(text: str) -> float:
+    value = float(_short(text))
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text} is too large")
+    return value
+
+
+def _short(text: str) -> str:
+    if len(text) > LONGEST:
+        raise ValueError(f"a number of {len(text):,} digits")
+    return text
+
+
+def _constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a number")
+
+
+def read_any(path: Path) -> Any:
+    """What a JSON file says, whoever wrote it; OSError if there is none."""
+    content = read(path, LARGEST)
+    try:
+        return parse(content)
+    except ValueError as error:
+        raise Damaged(f"{path} is damaged: {error}") from None
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """What a document says that `write` wrote, without its seal; OSError if there is none."""
+    return unsealed(path, read_any(path))
+
+
+def unsealed(path: Path, document: Any) -> dict[str, Any]:
+    """A document without its seal, which must be its own."""
+    if not isinstance(document, dict):
+        raise Damaged(f"{path} is damaged: not a JSON object")
+    content = {name: value for name, value in document.items() if name != SEAL}
+    if document.get(SEAL) != digest_of(content):
+        raise Damaged(f"{path} is damaged: its sha256 is not the one it was written with")
+    return content
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """What the lines of a file say, each a JSON text; a last one without an end is still being written."""
+    with opened(path) as file:
+        number = 0
+        while (line := file.readline(LARGEST)).endswith(b"\n"):
+            number += 1
+            try:
+                yield parse(line)
+            except ValueError as error:
+                raise Damaged(f"{path} is damaged: line {number} is not a line of metrics: {error}") from None
+        if len(line) == LARGEST:
+            raise Damaged(f"{path} is damaged: line {number + 1} has no end")
+
+
+def sealed(document: dict[str, Any]) -> dict[str, Any]:
+    """A document with its digest."""
+    return {**document, SEAL: digest_of(document)}
+
+
+def write(path: Path, document: dict[str, Any], indent: int | None = 2) -> None:
+    """Write a document with its digest, by a rename."""
+    write_atomically(path, text(document, indent) + b"\n")
+
+
+def text(document: dict[str, Any], indent: int | None = 2) -> bytes:
+    """A sealed document as it is written; without an `indent`, as short as can be."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(sealed(document), indent=indent, separators=separators, allow_nan=False).encode()
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest_of(document: dict[str, Any]) -> str:
+    """The digest of what a document says, however it is spaced."""
+    return digest(json.dumps(document, sort_keys=True).encode())
