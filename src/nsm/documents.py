@@ -23,7 +23,9 @@ DEEPEST = 32
 LONGEST = 32
 """Characters of a number: Python writes those of nsm with 25 at most."""
 SEAL = "self"
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
+"""A text, or what begins like one and has no end: each byte is looked at once."""
+BRACKETS = b"[]{}"
 
 
 def parse(content: bytes) -> Any:
@@ -38,8 +40,8 @@ def parse(content: bytes) -> Any:
 
 def _depth(content: bytes) -> int:
     depth = deepest = 0
-    for character in STRING.sub(b"", content):
-        depth += (character in b"{[") - (character in b"}]")
+    for bracket in STRING.sub(b"", content).translate(None, bytes(set(range(256)) - set(BRACKETS))):
+        depth += 1 if bracket in b"[{" else -1
         deepest = max(deepest, depth)
     return deepest
 

@@ -121,6 +121,10 @@ def test_a_story_is_a_file_of_text(nsm, story, tmp_path):
 def test_mistakes_of_asking(nsm, trained, story, tmp_path):
     assert "can't be read" in nsm("ask", trained[0], tmp_path / "none.txt", "Where is Mary?").err
     assert nsm("ask", trained[0], story, "Where is Mary?", "--words", "0").code == 2
+    said = nsm("ask", trained[0], story, "Where is Mary?", "--words", 10**12)
+    assert (said.code, "an answer of 1,000,000,000,000 words would take" in said.err) == (2, True)
+    endless = nsm("ask", trained[0], "/dev/zero", "Where is Mary?")
+    assert (endless.code, "/dev/zero is too long for a story" in endless.err) == (2, True)
     assert "is not a run" in nsm("ask", tmp_path, story, "Where is Mary?").err
     copying = tmp_path / "copying"
     small = ["--size", "8", "--slots", "8", "--iterations", "1", "--test-sequences", "1", "--evaluate-sequences", "1"]
