@@ -22,6 +22,12 @@ from typing import BinaryIO
 
 from nsm.checks import UserError
 
+KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 TEMPORARY = re.compile(r"\.nsm-[0-9a-f]{16}-([0-9]{1,9})\.tmp")
 
 
@@ -41,9 +47,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 def _without_waiting(path: str, flags: int) -> int:
     handle = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
         os.close(handle)
-        raise Damaged(f"{path} is damaged: it is not a regular file")
+        raise Damaged(f"{path} is {KINDS.get(stat.S_IFMT(mode), 'something else')}, not a file")
     return handle
 
 
@@ -52,7 +59,7 @@ def read(path: Path, most: int) -> bytes:
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most or len(content := file.read(most + 1)) > most:
-            raise Damaged(f"{path} is damaged: it has {size:,} bytes, and no file of its kind more than {most:,}")
+            raise Damaged(f"{path} has {size:,} bytes; it should have at most {most:,}")
     return content
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
-import stat
 import struct
 import tarfile
 import zipfile
@@ -19,18 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nsm.checks import UserError, brief
+from nsm.files import read
 
 _DAMAGED_TAR = (tarfile.TarError, zlib.error, EOFError, OSError)
 _DAMAGED_ZIP = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError),
     *(ValueError, OverflowError, NotImplementedError),  # odd offsets, odd names, later versions of the format
 )
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _EXTENSIONS = (tarfile.XHDTYPE, tarfile.XGLTYPE)
 _ENCRYPTED = 0x41
@@ -50,23 +43,13 @@ class Limits(NamedTuple):
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes. Whoever opens a pipe may wait for ever, so that is none.
+    """The content of a regular file of at most `most` bytes.
 
     Raises:
         UserError: it is something else, larger, or can't be read.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise UserError(f"{path} is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a file")
-            if status.st_size > most:
-                raise UserError(f"{path} has {status.st_size:,} bytes; it should have at most {most:,}")
-            with open(handle, "rb", closefd=False) as file:
-                return file.read(status.st_size)
-        finally:
-            os.close(handle)
+        return read(path, most)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}") from None
 
