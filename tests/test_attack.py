@@ -1,0 +1,149 @@
+"""The attack command: it finds what is planted, and damage of any kind is refused, harmless or told of."""
+
+import importlib.util
+import itertools
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nsm.training import checkpoints
+from nsm.training.run import RunDirectory
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "attack.py"
+DAMAGE = re.compile("flipped|truncated|zeroed|extended|emptied|doubled|deleted|directory|nowhere|itself")
+
+
+@pytest.fixture(scope="module")
+def script():
+    path = list(sys.path)
+    spec = importlib.util.spec_from_file_location("attack", SCRIPT)
+    module = sys.modules["attack"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path[:] = path
+    for name in ("attack", "mutations"):
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def unharmed(script, tmp_path_factory):
+    """The files that are mutated, made once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NSM_DATA", os.environ["NSM_DATA"])
+        yield script.Attack(tmp_path_factory.mktemp("attack"))
+
+
+@pytest.fixture
+def attack(unharmed):
+    """Nothing counted yet, and the usual budgets."""
+    unharmed.failures, unharmed.count, unharmed.refused, unharmed.accepted = [], 0, 0, 0
+    unharmed.seconds, unharmed.memory = 30.0, 1024 << 20
+    return unharmed
+
+
+@pytest.fixture
+def evaluation_of(attack, script, tmp_path):
+    """A case that evaluates a run nobody harmed, or does to it what one likes."""
+
+    def prepare(**changes):
+        place = tmp_path / f"case-{attack.count}"
+        attack.world.copy("run", place / "work")
+        return script.Child(0, script.Attempt("unharmed", script.EVAL, **changes), place, attack.seconds)
+
+    return prepare
+
+
+def damaged(attack, script, kind):
+    """Cases of a kind that a disk, a cable or a killed process might make."""
+    for number in itertools.count():
+        if script.TURNS[number % len(script.TURNS)] == kind:
+            child = attack.prepare(number)
+            if DAMAGE.search(child.attempt.words):
+                yield child
+            else:
+                shutil.rmtree(child.place)
+
+
+def found(attack):
+    return [failure.what for failure in attack.failures]
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "resume", "config", "story"])
+def test_damage_is_refused_or_harmless(attack, script, kind):
+    attack.run(itertools.islice(damaged(attack, script, kind), 40))
+    assert attack.weaknesses() == []
+    assert attack.refused + attack.accepted == attack.count == 40
+
+
+def contents(place):
+    return {path: path.read_bytes() for path in place.rglob("*") if path.is_file() and path.lstat().st_size < 1 << 20}
+
+
+def test_a_case_is_the_same_whenever_it_is_made(attack, script):
+    for number in range(len(script.TURNS)):
+        made = []
+        for _ in range(2):
+            child = attack.prepare(number)
+            made.append((child.attempt, contents(child.place)))
+            shutil.rmtree(child.place)
+        assert made[0] == made[1]
+
+
+def test_an_exception_is_counted(attack, evaluation_of, monkeypatch):
+    monkeypatch.setattr(RunDirectory, "config", lambda self: {}["task"])
+    attack.run([evaluation_of()])
+    assert found(attack) == ["traceback"]
+    assert "KeyError: 'task'" in attack.failures[0].reason
+    assert "1 tracebacks, 0 hangs, 0 over 1,024 MiB, 0 changed outputs" in attack.summary()
+
+
+def test_a_process_that_dies_is_counted(attack, evaluation_of, monkeypatch):
+    monkeypatch.setattr(RunDirectory, "config", lambda self: os.kill(os.getpid(), signal.SIGKILL))
+    attack.run([evaluation_of()])
+    assert found(attack) == ["traceback"]
+    assert "died with -9" in attack.failures[0].reason
+
+
+def test_a_hang_is_counted_and_ended(attack, evaluation_of, monkeypatch):
+    monkeypatch.setattr(RunDirectory, "config", lambda self: time.sleep(600))
+    attack.seconds = 0.5
+    attack.run([evaluation_of()])
+    assert found(attack) == ["hang"]
+
+
+def test_endless_work_that_was_asked_for_is_no_hang_if_it_can_be_stopped(attack, script, evaluation_of, monkeypatch):
+    monkeypatch.setattr(script, "PATIENCE", 0.5)
+    monkeypatch.setattr(RunDirectory, "config", lambda self: time.sleep(600))
+    attack.run([evaluation_of(endless=True)])
+    assert found(attack) == []
+    assert (attack.count, attack.refused, attack.accepted) == (1, 0, 0)
+
+
+def test_memory_is_counted(attack, evaluation_of, monkeypatch):
+    config = RunDirectory.config
+    monkeypatch.setattr(RunDirectory, "config", lambda self: (bytearray(b"x") * (400 << 20), config(self))[1])
+    attack.run([evaluation_of()])
+    assert found(attack) == []
+    attack.memory = 200 << 20
+    attack.run([evaluation_of()])
+    assert found(attack) == ["memory"]
+
+
+def test_other_numbers_are_counted(attack, evaluation_of, monkeypatch):
+    attack.run([evaluation_of(unharmed="run")])
+    assert (found(attack), attack.accepted) == ([], 1)
+    load = checkpoints.load
+
+    def doubled(path):
+        found = load(path)
+        return found._replace(model={name: 2 * tensor for name, tensor in found.model.items()})
+
+    monkeypatch.setattr(checkpoints, "load", doubled)
+    attack.run([evaluation_of(unharmed="run")])
+    assert found(attack) == ["changed"]
