@@ -14,14 +14,11 @@ Four things are counted, and each must be 0:
 - **over memory**: a process that has grown by more than `--memory` MiB at its peak.
 - **changed outputs**: exit code 0, and other numbers than the unharmed file gives.
 
-What counts as changed: of files that nsm writes to be read again and that nobody edits, the files of checkpoints,
-`result.json`, `metrics.jsonl`, kept results and saved tensors. Whatever is done to a file of a checkpoint, the numbers
-must be those of the unharmed run, or those of another checkpoint of that run if standard error says what is damaged.
-Of the others, damage counts: flipped bits, truncation, another run's file in its place, tensors whose header is not
-theirs. An edit that leaves them valid JSON does not: who can write a file can write another result, and its digest.
-Not counted are `config.json`, where every legitimate value is the user's to choose; checkpoints whose manifest was
-made anew to fit what is in them; stories, archives and arguments, which are the input itself. Times that a run took
-are left out of comparisons.
+What counts as changed: whatever is done to a file that nsm wrote, be it damage, an edit or another run's file in its
+place, the numbers must be those of the unharmed files, or, of a run, those of another of its checkpoints if standard
+error says what is damaged. Not counted are mutations whose author also made the digest anew: that vouches for the bytes
+and not for who wrote them. These, and stories, archives and arguments, which are the input itself, may give any
+numbers, but no traceback. Times that a run took are left out of comparisons.
 
 Example: python scripts/attack.py --cases 5000
 """
@@ -30,7 +27,6 @@ from __future__ import annotations
 
 import collections
 import gc
-import hashlib
 import itertools
 import json
 import logging
@@ -54,6 +50,7 @@ import torch
 import tyro
 
 import nsm
+from nsm import documents
 from nsm.checks import UserError
 from nsm.cli import FAILED, INTERRUPTED, MISTAKE, STOPPED, UNREAD
 from nsm.cli import main as command_line
@@ -75,8 +72,8 @@ EXITS = (0, FAILED, MISTAKE, UNREAD)
 EXITS_IF_STOPPED = (*EXITS, INTERRUPTED, STOPPED)
 PATIENCE = 3.0
 """Seconds before Ctrl-C is pressed where a case asks for endless work."""
-ROOM = 2 << 30
-"""Bytes of addresses that a case may have beyond those of the process it is forked from: spares the machine."""
+TOO_MUCH = 3 << 30
+"""Bytes in memory at which a case is ended, to spare the machine."""
 LARGEST_FILE = 2 << 30
 TINY = ("--size", "8", "--slots", "16", "--width", "4", "--iterations", "6", "--log-every", "2")
 TINY += ("--evaluate-sequences", "4", "--test-sequences", "4")
@@ -112,7 +109,6 @@ class Ending(NamedTuple):
     """The exception that left the command."""
     where: str | None
     """The innermost line of nsm it passed."""
-    killed: bool
     peak: int
     """Bytes in memory at most."""
 
@@ -211,9 +207,9 @@ def _without_times(run: Path) -> None:
     """The same bytes whenever it is made."""
     (run / "lock").write_text("1")
     for name in ("result.json", "clock.json"):
-        document = json.loads((run / name).read_bytes())
-        document |= {key: 1.5 for key in document if "seconds" in key and document[key] is not None}
-        (run / name).write_text(json.dumps(document, indent=2) + "\n")
+        document = documents.read_sealed(run / name)
+        times = {key: 1.5 for key, value in document.items() if "seconds" in key and value is not None}
+        documents.write(run / name, document | times)
 
 
 # --- kinds of cases ---------------------------------------------------------------------------------------------------
@@ -228,68 +224,101 @@ AGAIN = (*TRAIN, "run")
 REPORT = ("report", "run", "--out", "report.html", "--markdown", "report.md")
 
 
+WRITTEN: dict[str, Callable[[bytes, random.Random], tuple[str, bytes]]] = {
+    ".json": mutations.json_mutated,
+    ".jsonl": mutations.lines_mutated,
+    ".safetensors": mutations.tensors_mutated,
+}
+
+
 def mutate(path: Path, chance: random.Random, other: Path | None = None) -> tuple[str, bool]:
-    """Do something to a file; says what, and whether it is damage, that is, nothing that somebody would write."""
-    content, kinds = path.read_bytes(), ["damaged", "damaged", "replaced"]
-    written: dict[str, Callable[[bytes, random.Random], tuple[str, bytes]]] = {
-        ".json": mutations.json_mutated,
-        ".jsonl": mutations.lines_mutated,
-        ".safetensors": mutations.tensors_mutated,
-    }
-    kinds += ["written"] * 3 * (path.suffix in written) + ["swapped"] * (other is not None)
+    """Do something to a file; says what, and whether its digest was made anew."""
+    kinds = (
+        ["damaged", "damaged", "replaced"]
+        + ["written"] * 3 * (path.suffix in WRITTEN)
+        + ["swapped"] * (other is not None)
+    )
     kind = chance.choice(kinds)
     if kind == "replaced":
-        return f"{path.name}: {mutations.replaced(path, chance)}", True
+        return f"{path.name}: {mutations.replaced(path, chance)}", False
     if kind == "swapped":
         assert other is not None
         path.write_bytes(other.read_bytes())
-        return f"{path.name}: another run's", True
-    words, changed = (mutations.damaged if kind == "damaged" else written[path.suffix])(content, chance)
-    path.write_bytes(changed)
-    return f"{path.name}: {words}", kind == "damaged" or path.suffix == ".safetensors"
+        return f"{path.name}: another run's", False
+    words, content = (WRITTEN[path.suffix] if kind == "written" else mutations.damaged)(path.read_bytes(), chance)
+    path.write_bytes(content)
+    resealed = kind == "written" and chance.random() < 0.6 and _seal(path)
+    return f"{path.name}: {words}{', resealed' if resealed else ''}", resealed
+
+
+def _seal(path: Path) -> bool:
+    """Make the digest of a document anew; False if it has none, or is none."""
+    try:
+        document = documents.parse(path.read_bytes())
+    except ValueError:
+        return False
+    if not isinstance(document, dict) or documents.SEAL not in document:
+        return False
+    documents.write(path, {name: value for name, value in document.items() if name != documents.SEAL})
+    return True
+
+
+def _seal_checkpoint(checkpoint: Path) -> None:
+    digests = {name: documents.digest((checkpoint / name).read_bytes()) for name in checkpoints.FILES[:3]}
+    documents.write(checkpoint / checkpoints.MANIFEST, {"version": checkpoints.VERSION, "sha256": digests})
+
+
+def _seal_machine(machine: Path) -> bool:
+    """Make the digest of a saved machine's tensors anew; False if there is no place for it."""
+    try:
+        document = documents.read_sealed(machine / CONFIG)
+        content = (machine / TENSORS).read_bytes()
+        size = int.from_bytes(content[:8], "little")
+        header, data = documents.parse(content[8 : 8 + size]), content[8 + size :]
+    except (ValueError, OverflowError):
+        return False
+    if not isinstance(header, dict):
+        return False
+    header.pop("__metadata__", None)
+    own = documents.digest(json.dumps(header, sort_keys=True).encode() + data)
+    text = json.dumps({"__metadata__": {"sha256": f"{own} {documents.digest_of(document)}"}, **header}).encode()
+    (machine / TENSORS).write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return True
 
 
 def in_checkpoint(world: World, place: Path, chance: random.Random) -> Attempt:
     """A file of a checkpoint; nothing but the same numbers, or another checkpoint's with a word about it."""
     run = world.copy("run", place)
-    step, name = chance.choice(sorted((run / "checkpoints").iterdir())).name, chance.choice(FILES)
+    step, name = chance.choice(sorted((run / "checkpoints").iterdir())).name, chance.choice(checkpoints.FILES)
     words, _ = mutate(run / "checkpoints" / step / name, chance, world.path / "other" / "checkpoints" / step / name)
     return Attempt(f"{step}/{words}", chance.choice((EVAL, EVAL, LAST, LOAD, LOAD, VIEW, START)), "run")
-
-
-FILES = (checkpoints.MODEL, checkpoints.OPTIMISER, checkpoints.STATE, checkpoints.MANIFEST)
 
 
 def resealed(world: World, place: Path, chance: random.Random) -> Attempt:
     """A file of a checkpoint, with a manifest that fits it: a manifest vouches for bytes, not for who wrote them."""
     half = chance.random() < 0.3
     run = world.copy("half" if half else "run", place, "run")
-    checkpoint, name = max((run / "checkpoints").iterdir()), chance.choice(FILES[:3])
+    checkpoint, name = max((run / "checkpoints").iterdir()), chance.choice(checkpoints.FILES[:3])
     content = (checkpoint / name).read_bytes()
     change = mutations.json_mutated if name == checkpoints.STATE else mutations.tensors_mutated
     words, changed = (change if chance.random() < 0.8 else mutations.damaged)(content, chance)
     (checkpoint / name).write_bytes(changed)
-    _seal(checkpoint)
+    _seal_checkpoint(checkpoint)
     commands = (AGAIN,) if half else (EVAL, LAST, LOAD, VIEW, START)
     return Attempt(f"{name}: {words}, resealed", chance.choice(commands))
 
 
-def _seal(checkpoint: Path) -> None:
-    digests = {name: hashlib.sha256((checkpoint / name).read_bytes()).hexdigest() for name in FILES[:3]}
-    manifest = {"version": checkpoints.VERSION, "sha256": digests}
-    own = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-    (checkpoint / checkpoints.MANIFEST).write_text(json.dumps({**manifest, "self": own}, indent=2))
-
-
 def in_config(world: World, place: Path, chance: random.Random) -> Attempt:
-    """A run's configuration: every legitimate value is the user's to choose."""
+    """A run's configuration."""
     name = chance.choice(("run", "run", "half", "babi"))
     run = world.copy(name, place, "run")
-    words, _ = mutate(run / CONFIG, chance, world.path / "babi" / CONFIG)
+    words, sealed = mutate(run / CONFIG, chance, world.path / "babi" / CONFIG if name != "babi" else None)
     world.copy("story.txt", place)
     ask = ("ask", "run", "story.txt", "Where is Mary?", "--json")
-    command = ask if name == "babi" else chance.choice((EVAL, EVAL, VIEW, LOAD, AGAIN, START))
-    return Attempt(words, command, endless=any(field in words for field in WORK))
+    command = (
+        ask if name == "babi" else AGAIN if name == "half" else chance.choice((EVAL, EVAL, VIEW, LOAD, AGAIN, START))
+    )
+    return Attempt(words, command, "" if sealed or name == "babi" else name, any(field in words for field in WORK))
 
 
 def in_records(world: World, place: Path, chance: random.Random) -> Attempt:
@@ -298,15 +327,13 @@ def in_records(world: World, place: Path, chance: random.Random) -> Attempt:
     name = chance.choice(("result.json", "result.json", "metrics.jsonl", "clock.json", "lock", "failure.json"))
     if name == "failure.json":
         (run / "result.json").unlink()
-        (run / name).write_text(json.dumps({"reason": "it diverged", "step": 4, "diverged": True}, indent=2) + "\n")
-    words, damage = mutate(run / name, chance, world.path / "other" / name if name != "failure.json" else None)
+        documents.write(run / name, {"reason": "it diverged", "step": 4, "diverged": True})
+    words, sealed = mutate(run / name, chance, world.path / "other" / name if name != "failure.json" else None)
     if chance.random() < 0.3:
         run.rename(_parent(place / "runs" / KEPT / "seed-0"))
         return Attempt(words, ("collect", "--runs", "runs", "--out", "collected"))
-    slow = chance.random() < 0.04
-    return Attempt(
-        words, REPORT if slow else AGAIN, "run" if damage and name in ("result.json", "metrics.jsonl") else ""
-    )
+    command = REPORT if chance.random() < 0.04 else AGAIN
+    return Attempt(words, command, "" if sealed or name == "failure.json" else "run")
 
 
 def _parent(path: Path) -> Path:
@@ -327,23 +354,25 @@ def in_machine(world: World, place: Path, chance: random.Random) -> Attempt:
     """A machine that save_pretrained wrote."""
     machine = world.copy("machine", place)
     name = chance.choice((CONFIG, TENSORS, TENSORS))
-    other = world.path / "other" / ("checkpoints/00000006/" if name == TENSORS else "") / name
-    words, damage = mutate(machine / name, chance, other)
     command = chance.choice((("load", "machine"), ("load", "machine"), (*TRAIN, "new", "--start", "machine")))
-    return Attempt(words, command, "machine" if damage and name == TENSORS else "")
+    if chance.random() < 0.4:
+        words, content = WRITTEN[Path(name).suffix]((machine / name).read_bytes(), chance)
+        (machine / name).write_bytes(content)
+        sealed = (name == TENSORS or _seal(machine / CONFIG)) and _seal_machine(machine)
+        return Attempt(f"{name}: {words}{', resealed' if sealed else ''}", command, "" if sealed else "machine")
+    other = world.path / "other" / ("checkpoints/00000006/" if name == TENSORS else "") / name
+    words, sealed = mutate(machine / name, chance, other)
+    return Attempt(words, command, "" if sealed else "machine")
 
 
 def in_kept(world: World, place: Path, chance: random.Random) -> Attempt:
     """A kept result."""
-    file = world.copy("kept", place) / KEPT / "seed-0.json"
-    words, damage = mutate(file, chance)
+    words, sealed = mutate(world.copy("kept", place) / KEPT / "seed-0.json", chance)
     if chance.random() < 0.2:
         world.copy("runs", place)
         return Attempt(words, ("collect", "--runs", "runs", "--out", "kept"))
-    if chance.random() < 0.03:
-        command = ("report", "--results", "kept", "--out", "report.html", "--markdown", "report.md")
-        return Attempt(words, command, "kept" if damage else "")
-    return Attempt(words, REPRODUCE, "kept" if damage else "")
+    report = ("report", "--results", "kept", "--out", "report.html", "--markdown", "report.md")
+    return Attempt(words, report if chance.random() < 0.03 else REPRODUCE, "" if sealed else "kept")
 
 
 def in_babi(world: World, place: Path, chance: random.Random) -> Attempt:
@@ -486,6 +515,7 @@ class Child:
     stopped: int = 0
     """How often Ctrl-C was pressed."""
     killed: bool = False
+    late: bool = False
 
     def begin(self) -> None:
         self.began = time.monotonic()
@@ -500,9 +530,13 @@ class Child:
         if self.attempt.endless and spent > (1 + self.stopped) * PATIENCE and self.stopped < 2:
             self.stopped += 1
             os.kill(self.pid, signal.SIGINT)
-        if spent > self.seconds and not self.killed:
+        self.late = self.late or spent > self.seconds
+        if not self.killed and (self.late or self._in_memory() > TOO_MUCH):
             self.killed = True
             os.killpg(self.pid, signal.SIGKILL)
+
+    def _in_memory(self) -> int:
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
     def end(self) -> Ending:
         _, status, used = os.wait4(self.pid, 0)
@@ -517,7 +551,7 @@ class Child:
         out, err = _said(self.place, "stdout"), _said(self.place, "stderr")
         out += _said(self.place / "work", "report.md")
         code = None if self.killed else found.get("code")
-        return Ending(code, out, err, found.get("error"), found.get("where"), self.killed, used.ru_maxrss << 10)
+        return Ending(code, out, err, found.get("error"), found.get("where"), used.ru_maxrss << 10)
 
 
 def _said(place: Path, name: str) -> str:
@@ -542,8 +576,6 @@ def _become(attempt: Attempt, place: Path) -> None:
         if attempt.command[0] == "data" or "omniglot-5" in attempt.command:
             os.environ["NSM_CACHE"] = str(place / "cache")  # not the user's
         local.Local = NotRun  # type: ignore[assignment, misc]
-        addresses = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (addresses + ROOM,) * 2)
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE,) * 2)
         outcome = _outcome(attempt.command)
         sys.stdout.flush()
@@ -606,7 +638,7 @@ def run(children: Iterable[Child], workers: int) -> Iterator[tuple[Child, Ending
             poll.register(child.handle, select.POLLIN)
         if not under_way:
             return
-        for handle, _ in poll.poll(200):
+        for handle, _ in poll.poll(50):
             poll.unregister(handle)
             child = under_way.pop(handle)
             yield child, child.end()
@@ -664,11 +696,11 @@ class Attack:
         """Note what must never happen."""
         attempt, found = child.attempt, []
         exits = EXITS_IF_STOPPED if child.stopped else EXITS
-        if ending.killed:
+        if child.late:
             found.append(("hang", f"{' '.join(attempt.command)[:60]} took longer than {child.seconds:g} s"))
-        elif ending.error is not None:
+        elif ending.error is not None and not child.killed:
             found.append(("traceback", f"{ending.where}: {ending.error}"))
-        elif ending.code not in exits or "Traceback (most recent call last)" in ending.err:
+        elif (not child.killed and ending.code not in exits) or "Traceback (most recent call last)" in ending.err:
             found.append(("traceback", f"exit code {ending.code}: {ending.err[-200:].strip()}"))
         if (grown := ending.peak - self.base) > self.memory:
             found.append(("memory", f"{attempt.command[0]} grew by {grown >> 20:,} MiB"))
