@@ -655,7 +655,7 @@ class Attack:
     """Runs cases, and keeps the failures."""
 
     def __init__(
-        self, scratch: Path, seed: int = 0, seconds: float = 30.0, memory: int = 1024, keep: bool = False
+        self, scratch: Path, seed: int = 0, seconds: float = 60.0, memory: int = 1024, keep: bool = False
     ) -> None:
         self.scratch, self.seed, self.seconds, self.memory, self.keep = scratch, seed, seconds, memory << 20, keep
         self.world = World(scratch / "world")
@@ -761,7 +761,9 @@ def main(
         str | None, tyro.conf.arg(help=f"Only cases of this kind: {', '.join(KINDS)}; several with commas.")
     ] = None,
     keep: Annotated[Path | None, tyro.conf.arg(help="Keep the files of all cases there.")] = None,
-    seconds: Annotated[float, tyro.conf.arg(help="What a case may take.")] = 30.0,
+    seconds: Annotated[
+        float, tyro.conf.arg(help="What a case may take: a report of a run takes five by itself.")
+    ] = 60.0,
     memory: Annotated[int, tyro.conf.arg(help="MiB by which a process may grow.")] = 1024,
     workers: Annotated[int, tyro.conf.arg(help="Cases at a time.")] = 2,
 ) -> None:
