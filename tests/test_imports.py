@@ -40,7 +40,7 @@ ROOMS = {
     "controllers": Room("checks", "numpy torch"),
     "memories": Room("checks similarity", "numpy torch"),
     "programs": Room("checks similarity", "numpy torch"),
-    "description": Room("checks controllers memories programs version", "numpy torch"),
+    "description": Room("checks controllers memories programs", "numpy torch"),
     "operands": Room("checks controllers memories programs", "numpy torch"),
     "pretrained": Room("checks files documents memories", "numpy torch safetensors"),
     "fused": Room("checks files similarity controllers memories programs description", "numpy torch numba llvmlite"),
@@ -197,7 +197,7 @@ def test_tasks_know_no_model_and_the_model_knows_no_task():
     for name in ("data", "tasks"):
         assert everything_below[name].isdisjoint(MODEL)
     for name in MODEL:
-        assert everything_below[name] <= {"version", "names", "checks", "files", "documents", *MODEL}
+        assert everything_below[name] <= {"names", "checks", "files", "documents", *MODEL}
     assert everything_below["fused"].isdisjoint({"machine", "operands"})
 
 

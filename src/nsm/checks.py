@@ -97,6 +97,13 @@ def thread_count(value: Any) -> int:
     return int(value)
 
 
+def finite(argument: str, value: float) -> float:
+    """Return `value` if it is a finite number, else raise a UserError."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -float("inf") < value < float("inf"):
+        raise UserError(f"{argument} must be a finite number, was {value!r}")
+    return float(value)
+
+
 def positive(argument: str, value: float) -> float:
     """Return `value` if it is a finite number above zero, else raise a UserError."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):

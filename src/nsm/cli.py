@@ -37,6 +37,11 @@ def main(arguments: list[str] | None = None) -> None:
                 _run(sys.argv[1:] if arguments is None else arguments)
         finally:
             sys.stdout.flush()  # also after --help, which leaves: at the interpreter's end it is too late to be caught
+        if place() != (0, 1):
+            # One of several ranks is done. A thread of torch's that is still there when a process ends by itself aborts
+            # it now and then, and torchrun would report a failure.
+            sys.stderr.flush()
+            os._exit(0)
     except UserError as error:
         _leave(MISTAKE, str(error))
     except BrokenPipeError as error:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nsm.checks import UserError, at_least, choose, positive
+from nsm.checks import UserError, at_least, choose, finite, positive
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Controller:
         at_least("controller size", self.size, 1)
         positive("gain", self.gain)
         positive("input_gain", self.input_gain)
+        finite("forget_bias", self.forget_bias)
         if self.forget_bias and self.kind != "lstm":
             raise UserError(f"forget_bias needs an lstm controller, was {self.kind!r}")
         if self.biases not in (1, 2):

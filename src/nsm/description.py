@@ -1,26 +1,16 @@
-"""What a machine is, as far as its operator is concerned: a text that goes beside the tensors, and what these are."""
+"""What a machine is, as far as its operator is concerned: a text that goes beside the tensors."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 
 from nsm.controllers import Controller
 from nsm.memories import MEMORIES, MemoryConfig
 from nsm.programs import Programs
-from nsm.version import __version__
-
-INPUTS = "Tensor x, Tensor[] state, Tensor[] parameters, Tensor? cell_noise, Tensor? program_noise, Tensor? lengths"
-FORWARD = f"({INPUTS}, str description, int trace, bool keep=False) -> (Tensor, Tensor[], Tensor[], Tensor)"
-BACKWARD = (
-    f"(Tensor d_out, Tensor[] d_final, Tensor kept, {INPUTS}, str description, int trace, bool input_gradient,"
-    " bool state_gradient) -> Tensor[]"
-)
-# Compilers keep graphs on disk, with calls of our operators in them, and find them again by the arguments only.
-STAMP = hashlib.sha256(f"{__version__} {FORWARD} {BACKWARD}".encode()).hexdigest()[:8]
-"""Of the operators as they are called: a text of another stamp is another argument."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +24,19 @@ class Description:
 
     def __str__(self) -> str:
         """Everything that `parse` needs; equal descriptions are equal texts."""
-        fields = {"kind": operator(self.memory), **asdict(self), "stamp": STAMP}
+        fields = {"kind": operator(self.memory), **asdict(self), "stamp": stamp()}
         return json.dumps(fields, separators=(",", ":"))
+
+
+@cache
+def stamp() -> str:
+    """A digest of the operators' code.
+
+    Compilers keep graphs on disk, with calls of operators and sizes of what these keep in them, and find them again by
+    the arguments of a call. With this among them, a graph for other code is not found.
+    """
+    sources = sorted(Path(__file__).with_name("fused").glob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:8]
 
 
 def operator(memory: MemoryConfig | None) -> str | None:

@@ -58,7 +58,7 @@ def read(path: Path, most: int) -> bytes:
     """What is in a regular file of at most so many bytes, which are counted before they are read."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > most or len(content := file.read(most + 1)) > most:
+        if size > most or len(content := file.read(size + 1)) > most:
             raise Damaged(f"{path} has {size:,} bytes; it should have at most {most:,}")
     return content
 

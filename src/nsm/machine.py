@@ -26,7 +26,7 @@ from torch.nn.utils import skip_init
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from nsm import pretrained
-from nsm.checks import UserError, at_least, choose, positive
+from nsm.checks import UserError, at_least, choose, finite, positive
 from nsm.controllers import Controller
 from nsm.description import Description, operator
 from nsm.memories import MEMORIES, NTM, Memory, MemoryConfig
@@ -60,6 +60,7 @@ class Interface:
 
     def __post_init__(self) -> None:
         positive("interface gain", self.gain)
+        finite("interface sharpness", self.sharpness)
         choose("interface fan", self.fan, ("head", "memory"))
         choose("interface keys", self.keys, ("own", "written"))
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import reprlib
 import types
 import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from nsm import documents
-from nsm.checks import UserError, choose, free_memory
-from nsm.files import Damaged, alone, read, sweep, write_atomically
+from nsm.checks import UserError, brief, choose, free_memory
+from nsm.files import Damaged, alone, opened, read, sweep, write_atomically
 from nsm.memories import MEMORIES, MemoryConfig
 
 FORMAT = "nsm-machine"
@@ -36,6 +37,9 @@ def to_json(value: Any) -> Any:
     """A configuration as plain JSON data; a memory carries its name as `kind`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        for name, field in fields.items():
+            if isinstance(field, float) and not math.isfinite(field):
+                raise UserError(f"{name} must be a finite number to be written, was {field}")
         names: dict[type, str] = {memory: name for name, memory in MEMORIES.items()}
         if isinstance(value, MemoryConfig) and type(value) not in names:
             raise UserError(f"memory must be one of {', '.join(MEMORIES)} to be written, was a {type(value).__name__}")
@@ -161,8 +165,20 @@ def load(directory: Path, cls: type[C]) -> tuple[str, C, dict[str, Tensor]]:
     return str(document.get("machine")), config, _load_tensors(directory / TENSORS, documents.digest_of(document))
 
 
+def read_tensors(path: Path) -> bytes:
+    """The content of a file of tensors, which must be as long as its header says before any more of it is read."""
+    with opened(path):
+        pass
+    try:
+        with safe_open(path, framework="pt"):
+            pass
+    except SafetensorError as error:
+        raise Damaged(f"{path} is damaged: {brief(str(error))}") from None
+    return read(path, free_memory())
+
+
 def _load_tensors(path: Path, beside: str) -> dict[str, Tensor]:
-    content = read(path, free_memory())
+    content = read_tensors(path)
     try:
         tensors, (said, digest) = load_tensors(content), _seal(content)
     except (SafetensorError, ValueError) as error:

@@ -48,6 +48,7 @@ def is_one_sentence(said):
         ("train omniglot-5 --model ntm", "model must be one of 'mann', 'nutm', was 'ntm'"),
         ("train omniglot-5 --shift-range 2", "--shift-range does not apply to omniglot-5, whose memory is an LRUA"),
         ("train copy --decay 0.9", "--decay does not apply to copy, whose memory is an NTM"),
+        ("train copy --forget-bias=inf", "forget_bias must be a finite number"),
         ("train copy --easy-steps 5", "easy_steps must be 0 for copy"),
         ("train omniglot-5 --easy-steps -5", "easy_steps must be an integer of at least 0, was -5"),
         ("train omniglot-5 --data-dir nowhere", "the data directory nowhere does not exist"),
@@ -84,7 +85,7 @@ def is_one_sentence(said):
         ("train copy --width 1000000000000", "GB of memory at least, and"),
         ("train copy --programs 1000000", "GB of memory at least, and"),
         ("train copy --batch-size 1000000000000", "GB of memory at least, and"),
-        ("train copy --shift-range 1000000", "shift_range must be at most the number of slots, 128, was 1,000,000"),
+        ("train copy --shift-range 1000000", "shift_range must be at most 1,024, was 1,000,000"),
         ("train copy --size 0", "size must be"),
         ("train copy --programs 0", "programs must be an integer of at least 1, was 0"),
         ("train copy --learning-rate 0", "learning_rate must be a finite number above 0, was 0.0"),
@@ -333,6 +334,27 @@ def test_any_file_of_a_run_may_hold_anything(nsm, trained, tmp_path, name, conte
     assert f"{name} is damaged: " in said.err
 
 
+def test_a_result_of_another_run_is_not_taken_for_its_own(nsm, trained, tmp_path):
+    run, other = (shutil.copytree(trained, tmp_path / name) for name in ("run", "other"))
+    document = documents.read_sealed(other / "config.json")
+    document["config"]["iterations"] += 1
+    documents.write(other / "config.json", document)
+    documents.write(other / "result.json", documents.read_sealed(run / "result.json"))
+    said = nsm("report", other)
+    is_one_sentence(said)
+    assert "result.json is not of this run: its configuration is another" in said.err
+    assert nsm("report", run).code == 0
+
+
+def test_tensors_longer_than_their_header_says_are_not_read(nsm, trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
+    for place in run.rglob("*.safetensors"):
+        os.truncate(place, 1 << 40)
+    said = nsm("eval", run)
+    is_one_sentence(said)
+    assert "no valid checkpoint is left" in said.err
+
+
 def test_a_run_that_was_never_saved_cannot_be_evaluated(nsm, trained, tmp_path):
     shutil.copy(trained / "config.json", tmp_path / "config.json")
     said = nsm("eval", tmp_path)
@@ -440,9 +462,9 @@ SHOWN = r"copy\x1b]0;title\x07\x9b2J\u202e"
 def test_a_sentence_about_a_run_holds_no_commands_to_the_terminal(nsm, trained, tmp_path):
     run, story = tmp_path / "run", tmp_path / "story"
     shutil.copytree(trained, run)
-    document = json.loads((run / "config.json").read_text())
+    document = documents.read_sealed(run / "config.json")
     document["config"]["task"] = NAME
-    (run / "config.json").write_text(json.dumps(document))
+    documents.write(run / "config.json", document)
     story.write_text("Mary went to the kitchen.\n")
     said = nsm("ask", run, story, "Where is Mary?")
     assert (said.code, said.err) == (2, f"nsm: {run} was trained on {SHOWN}: only a run on babi answers questions\n")

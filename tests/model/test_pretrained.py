@@ -409,7 +409,8 @@ def test_brackets_within_texts_are_no_depth(saved):
 def test_a_huge_file_is_not_read(saved, name):
     with (saved / name).open("r+b") as file:
         file.truncate(1 << 43)  # without taking any room on the disk
-    refuses(saved, rf"{name} has 8,796,093,022,208 bytes; it should have at most")
+    why = "has 8,796,093,022,208 bytes; it should have at most" if name == "config.json" else "file not fully covered"
+    refuses(saved, rf"{name} .*{why}")
 
 
 def test_a_pipe_is_not_waited_for(saved):

@@ -296,3 +296,10 @@ def test_two_runs_of_one_configuration_have_the_same_checkpoints_to_the_byte(tmp
     )
     assert one == two
     assert len(one) >= 8
+
+
+@pytest.mark.parametrize("best", [0.0, 2.0, "2", True, -1, 10**10])
+def test_a_best_step_that_is_no_step_is_damage_whoever_sealed_it(tmp_path, best):
+    place = checkpoints.save(tmp_path, Checkpoint(7, {}, {}, {"best_step": best}))
+    with pytest.raises(Damaged, match="a step must be a whole number"):
+        checkpoints.load(place)

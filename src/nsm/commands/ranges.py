@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from nsm.checks import UserError
+from nsm.checks import UserError, brief
 from nsm.commands.terminal import option
 
 Range = Annotated[str | None, option("N|LOW-HIGH", "the test's")]
@@ -22,9 +22,9 @@ def ranges_of(command: Any) -> Ranges:
 
 
 def _range(name: str, text: str) -> int | tuple[int, int]:
-    numbers = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
+    numbers = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", text)
     if numbers is None:
-        raise UserError(f"{name} must be a number or two joined by a dash, like 120 or 10-20, was {text!r}")
+        raise UserError(f"{name} must be a number or two joined by a dash, like 120 or 10-20, was {brief(text)!r}")
     low, high = numbers.groups()
     return int(low) if high is None else (int(low), int(high))
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from nsm.checks import UserError
-from nsm.description import BACKWARD, FORWARD
 from nsm.fused import passes
 from nsm.fused.layout import STATIC
 from nsm.fused.passes import Given, Kernels, Run, addresses, kernels
@@ -25,6 +24,12 @@ from nsm.fused.workspace import Block, floats, pool
 from nsm.memories import MEMORIES
 
 WITH_ADDRESSES, WITH_TAPES = passes.WITH_ADDRESSES, passes.WITH_TAPES
+INPUTS = "Tensor x, Tensor[] state, Tensor[] parameters, Tensor? cell_noise, Tensor? program_noise, Tensor? lengths"
+FORWARD = f"({INPUTS}, str description, int trace, bool keep=False) -> (Tensor, Tensor[], Tensor[], Tensor)"
+BACKWARD = (
+    f"(Tensor d_out, Tensor[] d_final, Tensor kept, {INPUTS}, str description, int trace, bool input_gradient,"
+    " bool state_gradient) -> Tensor[]"
+)
 FLOATS = {torch.float32}
 NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 Found = tuple[Tensor, list[Tensor], list[Tensor], Tensor]

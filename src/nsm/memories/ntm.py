@@ -24,6 +24,8 @@ from nsm.memories.memory import (
 )
 from nsm.similarity import above_zero
 
+FARTHEST = 1_024
+"""Every place a head may move to is a number of its interface."""
 TINY = 1e-16
 """Keeps the logarithm of an empty slot finite when an address is sharpened."""
 
@@ -45,9 +47,8 @@ class NTM(MemoryConfig):
         super().__post_init__()
         head_count("read_heads", self.read_heads)
         head_count("write_heads", self.write_heads)
-        if at_least("shift_range", self.shift_range, 0) > self.slots:
-            most = f"the number of slots, {self.slots:,}"
-            raise UserError(f"shift_range must be at most {most}, was {self.shift_range:,}")
+        if at_least("shift_range", self.shift_range, 0) > FARTHEST:
+            raise UserError(f"shift_range must be at most {FARTHEST:,}, was {self.shift_range:,}")
         choose("order", self.order, ORDERS)
         choose("initial_address", self.initial_address, INITIAL_ADDRESS)
 

@@ -23,9 +23,10 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from nsm import documents
-from nsm.checks import UserError, free_memory
+from nsm.checks import UserError
 from nsm.documents import digest
 from nsm.files import Damaged, read, remove_atomically, write_directory_atomically
+from nsm.pretrained import read_tensors
 
 logger = logging.getLogger("nsm")
 VERSION = 1
@@ -68,7 +69,7 @@ def load(path: Path) -> Checkpoint:
     contents = {}
     for name in (MODEL, OPTIMISER, STATE):
         try:
-            contents[name] = read(path / name, documents.LARGEST if name == STATE else free_memory())
+            contents[name] = read(path / name, documents.LARGEST) if name == STATE else read_tensors(path / name)
         except OSError:
             raise Damaged(f"{path / name} is missing") from None
         if not isinstance(digests, dict) or digest(contents[name]) != digests.get(name):
@@ -92,7 +93,7 @@ def _state(content: bytes) -> dict[str, Any]:
     state = documents.parse(content)
     if not isinstance(state, dict) or "best_step" not in state:
         raise ValueError("it does not say where a run stood")
-    for step in (state.get("step"), state["best_step"] or 0):
+    for step in (state.get("step"), 0 if state["best_step"] is None else state["best_step"]):
         if type(step) is not int or not 0 <= step < 10**10:
             raise ValueError("a step must be a whole number of at most ten digits")
     return state

@@ -66,6 +66,8 @@ class Result(_Ended, total=False):
     last: dict[str, int | float]
     phases: list[dict[str, float]]
     """Continual learning, instead of these: bit accuracy on every task after each phase."""
+    config: str
+    """The digest of the configuration whose result it is."""
     of: dict[str, str | int]
     """Of a machine that is kept: whose it is."""
 
@@ -163,6 +165,9 @@ class RunDirectory:
             raise UserError(f"{self.path} has version {document.get('version')!r}; this nsm reads version {VERSION}")
         return documents.unsealed(path, document)
 
+    def _digest(self) -> str:
+        return documents.digest_of(self._document()["config"])
+
     @property
     def made_with(self) -> dict[str, Any]:
         """Versions and commit."""
@@ -173,7 +178,10 @@ class RunDirectory:
 
     def result(self) -> dict[str, Any] | None:
         """How the run ended, None if it has not."""
-        return self._read("result.json", check_result)
+        found = self._read("result.json", check_result)
+        if found is not None and found.pop("config", None) != self._digest():
+            raise Damaged(f"{self.path / 'result.json'} is not of this run: its configuration is another")
+        return found
 
     def failure(self) -> dict[str, Any] | None:
         """Why the run failed, None if it has not."""
@@ -236,7 +244,7 @@ class RunDirectory:
 
     def finish(self, result: dict[str, Any]) -> None:
         """Say how the run ended."""
-        documents.write(self.path / "result.json", result)
+        documents.write(self.path / "result.json", {**result, "config": self._digest()})
         (self.path / "failure.json").unlink(missing_ok=True)
 
     def fail(self, reason: str, step: int | None, diverged: bool = False) -> None:
