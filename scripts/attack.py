@@ -16,8 +16,8 @@ Four things are counted, and each must be 0:
 
 What counts as changed: whatever is done to a file that nsm wrote, be it damage, an edit or another run's file in its
 place, the numbers must be those of the unharmed files, or, of a run, those of another of its checkpoints if standard
-error says what is damaged. Not counted are mutations whose author also made the digest anew: that vouches for the bytes
-and not for who wrote them. These, and stories, archives and arguments, which are the input itself, may give any
+error says that it took another. Not counted are mutations whose author also made the digest anew: that vouches for the
+bytes and not for who wrote them. These, and stories, archives and arguments, which are the input itself, may give any
 numbers, but no traceback. Times that a run took are left out of comparisons.
 
 Example: python scripts/attack.py --cases 5000
@@ -70,6 +70,8 @@ from data import glyphs, small_babi  # noqa: E402
 
 EXITS = (0, FAILED, MISTAKE, UNREAD)
 EXITS_IF_STOPPED = (*EXITS, INTERRUPTED, STOPPED)
+INSTEAD = ("trying the checkpoint before it", "instead of the best")
+"""What nsm says when it takes another checkpoint than the one that is damaged."""
 PATIENCE = 3.0
 """Seconds before Ctrl-C is pressed where a case asks for endless work."""
 TOO_MUCH = 3 << 30
@@ -721,7 +723,7 @@ class Attack:
             self.numbers[key] = [_numbers(self.unharmed(*key, without)) for without in (None, *steps)]
         same, *others = self.numbers[key]
         numbers = _numbers(ending)
-        told = "damaged" in ending.err or "missing" in ending.err
+        told = any(words in ending.err for words in INSTEAD)
         return numbers != same and not (told and numbers in others)
 
     def summary(self) -> str:
