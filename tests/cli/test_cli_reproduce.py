@@ -163,13 +163,14 @@ def test_all_25_published_parameter_counts_are_exact(nsm):
 
 
 def seed(cell, directory, **result):
-    directory.mkdir()
+    run = RunDirectory(directory)
     ended = {"task": cell.config.task, "model": cell.model, "seed": 0, "steps": 100, "seconds": 10.0}
     found = {"held_out_loss": 0.1, "best_step": 100, "parameters": 10_000, "backend": "fused"}
     unsolved = {"solved_step": None, "solved_seconds": None}
     if "best" in result:
         result["best"] = {"loss": 0.1, **result["best"]}
-    RunDirectory(directory).finish({**ended, **found, **unsolved, **result})
+    with run.opened(cell.config):
+        run.finish({**ended, **found, **unsolved, **result})
     return directory
 
 
