@@ -28,6 +28,21 @@ by Ctrl-C, as a shell reports it; whoever read the output has left, as `head` do
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; a user's mistake is one sentence and exit code 2."""
+    if place() == (0, 1):
+        _main(arguments)
+        return
+    # One of several ranks. A thread of torch's that is still there when a process ends by itself aborts it now and
+    # then, and torchrun would report that instead of how it ended.
+    code: object = 0
+    try:
+        _main(arguments)
+    except SystemExit as ending:
+        code = ending.code
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _main(arguments: list[str] | None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Σ or ± gets a question mark
@@ -37,11 +52,6 @@ def main(arguments: list[str] | None = None) -> None:
                 _run(sys.argv[1:] if arguments is None else arguments)
         finally:
             sys.stdout.flush()  # also after --help, which leaves: at the interpreter's end it is too late to be caught
-        if place() != (0, 1):
-            # One of several ranks is done. A thread of torch's that is still there when a process ends by itself aborts
-            # it now and then, and torchrun would report a failure.
-            sys.stderr.flush()
-            os._exit(0)
     except UserError as error:
         _leave(MISTAKE, str(error))
     except BrokenPipeError as error:
