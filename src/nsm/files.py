@@ -1,4 +1,4 @@
-"""Reading that is bounded, and writing that survives a kill: a file or directory is whole under its name, or not there.
+"""Bounded reads, and atomic writes: after a kill a file or directory is complete under its name, or absent.
 
 Until it is, it has a name that only nsm makes: `.nsm-<random>-<process>.tmp`. What a killed process leaves under such a
 name is swept by who holds the directory next; nothing else ever is. And a cache, for what can be made again.

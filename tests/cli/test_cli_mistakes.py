@@ -130,6 +130,7 @@ def test_a_mistake_without_a_run(nsm, tmp_path, monkeypatch, arguments, words):
     [
         ("--length 20-10", "Copy.length is (20, 10): it must be two whole numbers"),
         ("--length 0", "Copy.length is (0, 0)"),
+        (f"--length {'9' * 5000}", "length must be a number or two joined by a dash, like 120 or 10-20, was '9999"),
         ("--length ten", "length must be a number or two joined by a dash, like 120 or 10-20, was 'ten'"),
         ("--length=-5", "length must be a number or two joined by a dash"),
         ("--length 1-2-3", "length must be a number or two joined by a dash"),

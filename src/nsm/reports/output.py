@@ -9,7 +9,7 @@ from nsm.files import write_atomically
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file; one that is there stays as it was until the new one is whole."""
+    """Write a file atomically: an earlier one stays until the new one is complete."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if (
