@@ -26,6 +26,7 @@ Example: python scripts/attack.py --cases 5000
 from __future__ import annotations
 
 import collections
+import functools
 import gc
 import itertools
 import json
@@ -42,7 +43,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
@@ -54,9 +55,11 @@ from nsm import documents
 from nsm.checks import UserError
 from nsm.cli import FAILED, INTERRUPTED, MISTAKE, STOPPED, UNREAD
 from nsm.cli import main as command_line
-from nsm.commands import Command
+from nsm.commands import COMMANDS
+from nsm.commands import train as train_command
+from nsm.experiments import recipes
 from nsm.experiments.engines import local
-from nsm.experiments.engines.engine import Engine, Job, Outcome
+from nsm.experiments.engines.engine import Engine, Job, Status
 from nsm.experiments.paper import cells
 from nsm.training import checkpoints
 from nsm.training.loop import train
@@ -77,12 +80,12 @@ PATIENCE = 3.0
 TOO_MUCH = 3 << 30
 """Bytes in memory at which a case is ended, to spare the machine."""
 LARGEST_FILE = 2 << 30
-TINY = ("--size", "8", "--slots", "16", "--width", "4", "--iterations", "6", "--log-every", "2")
-TINY += ("--evaluate-sequences", "4", "--test-sequences", "4")
+TINY = ("--controller.size", "8", "--memory.slots", "16", "--memory.width", "4", "--iterations", "6")
+TINY += ("--log-every", "2", "--validation-sequences", "4", "--test-sequences", "4")
 OFTEN = ("--evaluate-every", "2", "--checkpoint-every", "2", "--keep-checkpoints", "3")
 TRAIN = ("train", "copy", *TINY, *OFTEN, "--json", "--out")
 TENSORS, CONFIG = "model.safetensors", "config.json"
-WORK = {"iterations", "sequences", "test_sequences", "evaluate_sequences", "seconds", "seeds", "serve"}
+WORK = {"iterations", "sequences", "test_sequences", "validation_sequences", "seconds", "seeds", "serve"}
 """Options and fields that say for how long to work."""
 STORY = "Mary went to the kitchen.\nJohn went to the garden.\n1 Where is Mary?\tkitchen\t1\nSandra got the milk.\n"
 
@@ -137,8 +140,8 @@ class NotRun(Engine):
     def begin(self, job: Job) -> None:
         self.begun.append(job)
 
-    def ended(self, seconds: float) -> dict[Job, Outcome]:
-        done, self.begun = dict.fromkeys(self.begun, Outcome("failed", "it is not run here")), []
+    def ended(self, seconds: float) -> dict[Job, Status]:
+        done, self.begun = dict.fromkeys(self.begun, Status("failed", "it is not run here")), []
         return done
 
     def stop(self) -> None:
@@ -171,7 +174,7 @@ class World:
         (path / "half" / "result.json").unlink()
         nsm.load(path / "run").save_pretrained(path / "machine")
         campaign = path / "runs" / KEPT / "seed-0"
-        train(replace(cells("single", "paper", "copy/nutm", 2)[0].config, seed=0), campaign)
+        train(replace(cells("single", "paper", "copy/nutm", 2)[0].experiment, seed=0), campaign)
         _without_times(campaign)
         _quietly("collect", "--runs", str(path / "runs"), "--out", str(path / "kept"))
         (path / "story.txt").write_text(STORY)
@@ -266,8 +269,13 @@ def _seal(path: Path) -> bool:
 
 
 def _seal_checkpoint(checkpoint: Path) -> None:
-    digests = {name: documents.digest((checkpoint / name).read_bytes()) for name in checkpoints.FILES[:3]}
+    digests = {name: documents.digest((checkpoint / name).read_bytes()) for name in _saved(checkpoint)}
     documents.write(checkpoint / checkpoints.MANIFEST, {"version": checkpoints.VERSION, "sha256": digests})
+
+
+def _saved(checkpoint: Path) -> list[str]:
+    """The files of a checkpoint that its manifest names."""
+    return sorted(file.name for file in checkpoint.iterdir() if file.name != checkpoints.MANIFEST)
 
 
 def _seal_machine(machine: Path) -> bool:
@@ -291,7 +299,8 @@ def _seal_machine(machine: Path) -> bool:
 def in_checkpoint(world: World, place: Path, chance: random.Random) -> Attempt:
     """A file of a checkpoint; nothing but the same numbers, or another checkpoint's with a word about it."""
     run = world.copy("run", place)
-    step, name = chance.choice(sorted((run / "checkpoints").iterdir())).name, chance.choice(checkpoints.FILES)
+    checkpoint = chance.choice(sorted((run / "checkpoints").iterdir()))
+    step, name = checkpoint.name, chance.choice((*_saved(checkpoint), checkpoints.MANIFEST))
     words, _ = mutate(run / "checkpoints" / step / name, chance, world.path / "other" / "checkpoints" / step / name)
     return Attempt(f"{step}/{words}", chance.choice((EVAL, EVAL, LAST, LOAD, LOAD, VIEW, START)), "run")
 
@@ -300,7 +309,8 @@ def resealed(world: World, place: Path, chance: random.Random) -> Attempt:
     """A file of a checkpoint, with a manifest that fits it: a manifest vouches for bytes, not for who wrote them."""
     half = chance.random() < 0.3
     run = world.copy("half" if half else "run", place, "run")
-    checkpoint, name = max((run / "checkpoints").iterdir()), chance.choice(checkpoints.FILES[:3])
+    checkpoint = max((run / "checkpoints").iterdir())
+    name = chance.choice(_saved(checkpoint))
     content = (checkpoint / name).read_bytes()
     change = mutations.json_mutated if name == checkpoints.STATE else mutations.tensors_mutated
     words, changed = (change if chance.random() < 0.8 else mutations.damaged)(content, chance)
@@ -432,7 +442,6 @@ def in_story(world: World, place: Path, chance: random.Random) -> Attempt:
     return Attempt(words, ("ask", "babi", "story.txt", question, "--json"))
 
 
-COMMANDS = {get_args(kind)[1].name: get_args(kind)[0] for kind in get_args(Command)}
 BASES: dict[str, tuple[str, ...]] = {
     "train": (*TRAIN, "new"),
     "eval": EVAL,
@@ -453,34 +462,87 @@ def in_arguments(world: World, place: Path, chance: random.Random) -> Attempt:
         world.copy(name, place)
     (place / "data").symlink_to(world.path / "data")
     name = chance.choice(("train",) * 8 + ("eval",) * 4 + ("view",) * 2 + tuple(BASES))
-    command, base = COMMANDS[name], list(BASES[name])
-    types = get_type_hints(command)
-    options = [field for field in fields(command) if types[field.name] is not bool and field.name != "engine"]
+    base = list(BASES[name])
+    options = list(_train_options() if name == "train" else _options(COMMANDS[name]))
     if name == "demo":  # whose seed may be right: then it trains for a minute
-        options = [field for field in options if field.name == "seed"]
+        options = [option for option in options if option.name == "seed"]
     option = chance.choice(options)
-    value = chance.choice(_values(types[option.name], str(option.type)))
-    if "Positional" in str(option.type):
-        places = [f.name for f in options if "Positional" in str(f.type)]
-        base[1 + places.index(option.name)] = value
-        words = f"{option.name} {value[:20]!r}"
+    values = [chance.choice(option.values) for _ in range(option.count)]
+    if option.place:
+        base[option.place] = values[0]
+        words = f"{option.name} {values[0][:20]!r}"
     else:
-        base.append(f"--{option.name.replace('_', '-')}={value}")
-        words = base[-1][:60]
+        given = [f"--{option.name}={values[0]}"] if option.count == 1 else [f"--{option.name}", *values]
+        base += given
+        words = " ".join(given)[:60]
     if option.name == "port":
         base.append("--serve")
-    asked = WORK | {"port", "seed" if name == "demo" else "", "directory" if name == "report" else ""}
+    asked = {word.replace("_", "-") for word in WORK} | {"port", "seed" if name == "demo" else ""}
+    asked |= {"directory"} if name == "report" else set()
     return Attempt(f"{name}: {words}", tuple(base), endless=option.name in asked)
+
+
+class Option(NamedTuple):
+    """What a command can be given."""
+
+    name: str
+    values: tuple[str, ...]
+    """Such as nobody should."""
+    place: int = 0
+    """Where it stands among the arguments, if it is given without its name."""
+    count: int = 1
+    """How many values it takes."""
+
+
+NOT_GIVEN = {"engine", "wandb"}
+"""These would go to other machines."""
+
+
+def _options(command: type) -> Iterator[Option]:
+    """The options of a command; switches are left out."""
+    types, place = get_type_hints(command), 0
+    for field in fields(command):
+        declared = str(field.type)
+        place += "Positional" in declared
+        if types[field.name] is not bool and field.name not in NOT_GIVEN:
+            name = "import" if field.name == "imports" else field.name.replace("_", "-")
+            yield Option(name, _values(types[field.name], declared), place if "Positional" in declared else 0)
+
+
+@functools.cache
+def _train_options() -> tuple[Option, ...]:
+    """The options of nsm train: those of the tree."""
+    recipe = recipes.copy
+    tree = train_command._options(recipe, recipe())()
+    found = [Option("task", mutations.TASKS, place=1)]
+    for part in fields(tree):
+        prefix = part.name.removesuffix("_options")
+        value = getattr(tree, part.name)
+        if prefix in ("choice", "own", "running"):
+            found += _options(type(value))
+        else:
+            found += _leaves(value, "" if prefix == "schedule" else f"{prefix}.")
+    return tuple(found)
+
+
+def _leaves(node: Any, prefix: str) -> Iterator[Option]:
+    types = get_type_hints(type(node))
+    for field in fields(node):
+        value, name = getattr(node, field.name), prefix + field.name.replace("_", "-")
+        if is_dataclass(value):
+            yield from _leaves(value, f"{name}.")
+        else:
+            yield Option(name, _values(types[field.name], ""), count=len(value) if isinstance(value, tuple) else 1)
 
 
 def _values(kind: Any, declared: str) -> tuple[str, ...]:
     kinds = get_args(kind) or (kind,)
     if "Range" in declared:
         return mutations.RANGES
-    for each, values in ((int, mutations.INTEGERS), (float, mutations.REALS), (Path, mutations.PATHS)):
+    for each, values in ((bool, mutations.SWITCHES), (int, mutations.INTEGERS), (float, mutations.REALS)):
         if each in kinds:
             return values
-    return ("True", "False", "x", "") if bool in kinds else mutations.TEXTS
+    return mutations.PATHS if Path in kinds else mutations.TEXTS
 
 
 Kind = Callable[[World, Path, random.Random], Attempt]

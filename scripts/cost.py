@@ -13,29 +13,40 @@ import time
 
 from nsm.experiments.paper import EXPERIMENTS, cells
 from nsm.names import PRESETS
-from nsm.training.config import RunConfig
-from nsm.training.loop import _batches, build, task_pair
+from nsm.tasks import Task
+from nsm.training.experiment import Experiment
+from nsm.training.loop import TRAIN, build
 
 SYNTHETIC = ["single", "ablation", "sequencing", "continual", "factorial"]
 SECONDS = 3.0
 """How long each cell is timed."""
 
 
-def seconds_per_iteration(config: RunConfig) -> float:
+def seconds_per_iteration(experiment: Experiment) -> float:
     """Of the processor, on one thread, after everything is compiled."""
-    task = task_pair(config).train
-    learner = build(config, "fused")
-    learner.prepare(task)
+    schedule = experiment.schedule
+    learner = build(experiment, "fused", threads=1)
+    learner.prepare(experiment.task)
     begun, steps = time.process_time(), 0
     # From several places of the run: the phases of continual learning differ.
-    starts = [config.iterations * part // 4 for part in range(4)]
+    starts = [schedule.iterations * part // 4 for part in range(4)]
     for part, start in enumerate(starts, start=1):
-        for step, batch in enumerate(_batches(task, config, start), start=start):
+        task = drawn_at(experiment, start)
+        batches = task.batches(experiment.seed, TRAIN, start, schedule.iterations, schedule.batch_size)
+        for step, batch in enumerate(batches, start=start):
             learner.step(task, batch, step)
             steps += 1
             if time.process_time() - begun > SECONDS * part / len(starts):
                 break
     return (time.process_time() - begun) / steps
+
+
+def drawn_at(experiment: Experiment, step: int) -> Task:
+    """The task as it is drawn there by a curriculum that goes by the step alone."""
+    task, curriculum = experiment.task, experiment.schedule.curriculum
+    if curriculum is None:
+        return task
+    return task.weighted(curriculum.at(curriculum.start(task), step, experiment.schedule.iterations))
 
 
 def main() -> None:
@@ -44,24 +55,24 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("experiments", nargs="*", default=SYNTHETIC)
     options = parser.parse_args()
-    counted: dict[RunConfig, str] = {}
+    counted: dict[Experiment, str] = {}
     total = 0.0
     print(f"| experiment | cell | iterations | ms an iteration | minutes a run | hours for {options.seeds} seeds |")
     print("|---|---|---|---|---|---|")
-    for experiment in options.experiments:
-        if experiment not in EXPERIMENTS:
-            parser.error(f"no experiment {experiment!r}; there are {', '.join(EXPERIMENTS)}")
-        for cell in cells(experiment, options.preset):
-            config = cell.config
-            if config in counted:
-                print(f"| {experiment} | {cell.name} | that of {counted[config]} | | | |")
+    for name in options.experiments:
+        if name not in EXPERIMENTS:
+            parser.error(f"no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+        for cell in cells(name, options.preset):
+            experiment, iterations = cell.experiment, cell.experiment.schedule.iterations
+            if experiment in counted:
+                print(f"| {name} | {cell.name} | that of {counted[experiment]} | | | |")
                 continue
-            counted[config] = f"{experiment}, {cell.name}"
-            each = seconds_per_iteration(config)
-            run = each * config.iterations
+            counted[experiment] = f"{name}, {cell.name}"
+            each = seconds_per_iteration(experiment)
+            run = each * iterations
             total += run * options.seeds
             print(
-                f"| {experiment} | {cell.name} | {config.iterations:,} | {1000 * each:.2f} | {run / 60:.1f} | "
+                f"| {name} | {cell.name} | {iterations:,} | {1000 * each:.2f} | {run / 60:.1f} | "
                 f"{run * options.seeds / 3600:.2f} |",
                 flush=True,
             )

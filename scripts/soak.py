@@ -2,8 +2,8 @@
 
 Runs of one configuration are killed with SIGKILL again and again, each time a little further on, and resumed from what
 they left on the disk. Between a kill and the next start the newest checkpoint is sometimes damaged, if there is one
-before it. Every run that gets to its end is compared with one that was never interrupted: the metrics, the weights and
-the optimiser of the last and of the best checkpoint, and the result, byte for byte.
+before it. Every run that gets to its end is compared with one that was never interrupted: the metrics, all files of
+the last and of the best checkpoint, and the result, byte for byte.
 
 Example: python scripts/soak.py --kills 200
 """
@@ -24,25 +24,27 @@ from typing import Annotated
 
 import tyro
 
-from nsm.experiments.recipes import recipe
+from nsm.experiments import recipes
 from nsm.training import checkpoints
-from nsm.training.config import RunConfig
+from nsm.training.experiment import Experiment
 from nsm.training.loop import train
 from nsm.training.run import RunDirectory
+from nsm.tree import to_json
 
 HARMS = ("deleted", "emptied", "truncated", "a bit flipped")
-FILES = (checkpoints.MODEL, checkpoints.OPTIMISER, checkpoints.STATE, checkpoints.MANIFEST)
 
 
-def config() -> RunConfig:
+def experiment() -> Experiment:
     """A small NUTM on Copy with everything random that there is, looked at, saved and thrown back all the time."""
-    copy = recipe("copy", "nutm", iterations=2000, log_every=10, evaluate_every=40, evaluate_sequences=10)
+    copy = recipes.copy("nutm")
     machine = replace(
         copy.machine,
         controller=replace(copy.machine.controller, size=16),
         memory=replace(copy.machine.memory, slots=32, width=8),  # type: ignore[type-var]
     )
-    return replace(copy, machine=machine, test_sequences=10, checkpoint_every=20, keep_checkpoints=3, rewind=1e-3)
+    often = {"log_every": 10, "evaluate_every": 40, "checkpoint_every": 20, "keep_checkpoints": 3}
+    few = {"iterations": 2000, "validation_sequences": 10, "test_sequences": 10}
+    return replace(copy, machine=machine, schedule=replace(copy.schedule, **often, **few, rewind=1e-3))
 
 
 @dataclass
@@ -65,7 +67,7 @@ class Soak:
         code = 1
         try:
             logging.getLogger("nsm").setLevel(logging.ERROR)  # a damaged checkpoint is what we want here
-            train(config(), run, self.backend)
+            train(experiment(), run, self.backend, threads=1)
             code = 0
         except BaseException as error:
             print(f"{run.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -91,7 +93,7 @@ class Soak:
         valid = [path for path in sorted((run / "checkpoints").glob("[0-9]*")) if is_valid(path)]
         if len(valid) < 2:
             return
-        file = valid[-1] / self.chance.choice(FILES)
+        file = self.chance.choice(sorted(valid[-1].iterdir()))
         harm, content = self.chance.choice(HARMS), file.read_bytes()
         if harm == "deleted":
             file.unlink()
@@ -108,7 +110,8 @@ class Soak:
     def compare(self, run: Path, straight: Path) -> None:
         """Note every part of a run that is not as in the straight one."""
         ours, theirs = contents(run), contents(straight)
-        self.differences += [f"{run.name}: {name}" for name in theirs if ours.get(name) != theirs[name]]
+        names = sorted(ours.keys() | theirs.keys())
+        self.differences += [f"{run.name}: {name}" for name in names if ours.get(name) != theirs.get(name)]
 
 
 def is_valid(checkpoint: Path) -> bool:
@@ -125,9 +128,9 @@ def contents(directory: Path) -> dict[str, bytes]:
     found = {"metrics.jsonl": run.metrics_path.read_bytes()}
     for which in ("best", "last"):
         checkpoint = checkpoints.path(run.checkpoints, run.checkpoint(which).step)
-        found |= {f"{which} {name}": (checkpoint / name).read_bytes() for name in FILES}
-    result = run.result() or {}
-    found["result.json"] = json.dumps({k: v for k, v in result.items() if "seconds" not in k}).encode()
+        found |= {f"{which} {file.name}": file.read_bytes() for file in sorted(checkpoint.iterdir())}
+    outcome = to_json(run.outcome())
+    found["result.json"] = json.dumps({k: v for k, v in outcome.items() if "seconds" not in k}).encode()
     return found
 
 
@@ -139,7 +142,8 @@ def main(
     with tempfile.TemporaryDirectory(prefix="nsm-soak-") as scratch:
         soak = Soak(Path(scratch), backend, random.Random(seed))
         straight = soak.directory / "straight"
-        train(config(), straight, backend)  # also loads the kernels, which the forked processes then have
+        # Also loads the kernels, which the forked processes then have; of threads they would have none.
+        train(experiment(), straight, backend, threads=1)
         window = 2 * RunDirectory(straight).clock()["seconds"] / 25  # some 25 kills a run
         while soak.kills < kills and not soak.differences:
             soak.runs += 1

@@ -20,7 +20,6 @@ from nsm.checks import UserError
 from nsm.machine import Machine
 from nsm.tasks import Batch, PrioritySort, Task
 from nsm.training.evaluation import TEST
-from nsm.training.loop import task_pair
 from nsm.training.run import RunDirectory
 
 EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 2.0)
@@ -61,8 +60,8 @@ def main() -> None:
     options = parser.parse_args()
     for place in options.runs:
         run = RunDirectory(place)
-        machine = run.machine("best").eval()
-        found = np.array(examine(machine, task_pair(run.config()).train, options.sequences, options.seed))
+        machine = run.machine("best")
+        found = np.array(examine(machine, run.experiment.task, options.sequences, options.seed))
         print(f"{place}: {found[:, 1].mean():.2f} wrong bits a place, {(found[:, 1] == 0).mean():.1%} of them right")
         for low, high in pairwise(EDGES):
             bits = found[(found[:, 0] >= low) & (found[:, 0] < high), 1]

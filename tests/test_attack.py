@@ -56,6 +56,11 @@ def evaluation_of(attack, script, tmp_path):
     return prepare
 
 
+def instead_of_reading(monkeypatch, function):
+    """What happens where a command reads what a run was."""
+    monkeypatch.setattr(RunDirectory, "experiment", property(function))
+
+
 def found(attack):
     return [failure.what for failure in attack.failures]
 
@@ -83,7 +88,7 @@ def test_a_case_is_the_same_whenever_it_is_made(attack, script):
 
 
 def test_an_exception_is_counted(attack, evaluation_of, monkeypatch):
-    monkeypatch.setattr(RunDirectory, "config", lambda self: {}["task"])
+    instead_of_reading(monkeypatch, lambda run: {}["task"])
     attack.run([evaluation_of()])
     assert found(attack) == ["traceback"]
     assert "KeyError: 'task'" in attack.failures[0].reason
@@ -91,14 +96,14 @@ def test_an_exception_is_counted(attack, evaluation_of, monkeypatch):
 
 
 def test_a_process_that_dies_is_counted(attack, evaluation_of, monkeypatch):
-    monkeypatch.setattr(RunDirectory, "config", lambda self: os.kill(os.getpid(), signal.SIGKILL))
+    instead_of_reading(monkeypatch, lambda run: os.kill(os.getpid(), signal.SIGKILL))
     attack.run([evaluation_of()])
     assert found(attack) == ["traceback"]
     assert "died with -9" in attack.failures[0].reason
 
 
 def test_a_hang_is_counted_and_ended(attack, evaluation_of, monkeypatch):
-    monkeypatch.setattr(RunDirectory, "config", lambda self: time.sleep(600))
+    instead_of_reading(monkeypatch, lambda run: time.sleep(600))
     attack.seconds = 0.5
     attack.run([evaluation_of()])
     assert found(attack) == ["hang"]
@@ -106,15 +111,15 @@ def test_a_hang_is_counted_and_ended(attack, evaluation_of, monkeypatch):
 
 def test_endless_work_that_was_asked_for_is_no_hang_if_it_can_be_stopped(attack, script, evaluation_of, monkeypatch):
     monkeypatch.setattr(script, "PATIENCE", 0.5)
-    monkeypatch.setattr(RunDirectory, "config", lambda self: time.sleep(600))
+    instead_of_reading(monkeypatch, lambda run: time.sleep(600))
     attack.run([evaluation_of(endless=True)])
     assert found(attack) == []
     assert (attack.count, attack.refused, attack.accepted) == (1, 0, 0)
 
 
 def test_memory_is_counted(attack, evaluation_of, monkeypatch):
-    config = RunDirectory.config
-    monkeypatch.setattr(RunDirectory, "config", lambda self: (bytearray(b"x") * (400 << 20), config(self))[1])
+    read = RunDirectory.experiment.fget
+    instead_of_reading(monkeypatch, lambda run: (bytearray(b"x") * (400 << 20), read(run))[1])
     attack.run([evaluation_of()])
     assert found(attack) == []
     attack.memory = 200 << 20

@@ -3,7 +3,8 @@
 import nsm
 machine = nsm.NUTM(input_size=10, output_size=8, programs=2)
 out, state = machine(x)
-trained = nsm.load("runs/copy")
+run = nsm.train("copy", out="runs/copy")
+print(run.test(length=240, slots=512))
 """
 
 from typing import TYPE_CHECKING
@@ -17,45 +18,95 @@ __all__ = [
     "NTM",
     "NUTM",
     "Addresses",
+    "Batch",
+    "Callback",
+    "Classification",
     "Controller",
+    "DatasetTask",
+    "Experiment",
     "Head",
     "Interface",
     "Machine",
     "MachineConfig",
     "MachineState",
+    "Measure",
     "Memory",
+    "MemoryConfig",
     "Noise",
+    "Optimiser",
+    "Outcome",
+    "Page",
     "ProgramMemory",
     "Programs",
+    "ProgressBar",
+    "Result",
+    "Run",
+    "Schedule",
     "StoredProgramLinear",
+    "Task",
+    "TensorBoard",
     "Trace",
+    "UserError",
+    "WeightsAndBiases",
     "__version__",
     "annealing",
     "load",
+    "open",
+    "optim",
+    "recipes",
+    "train",
+    "view",
 ]
 
 if TYPE_CHECKING:
-    from nsm import optim as optim
+    from nsm import optim
+    from nsm.api import open, train, view
+    from nsm.bar import ProgressBar
+    from nsm.checks import UserError
     from nsm.controllers import Controller
+    from nsm.experiments import recipes
     from nsm.loading import load
     from nsm.machine import MANN, NUTM, Interface, Machine, MachineConfig, MachineState, Noise, Trace
-    from nsm.memories import DNC, LRUA, NTM, Addresses, Head, Memory
+    from nsm.memories import DNC, LRUA, NTM, Addresses, Head, Memory, MemoryConfig
     from nsm.programs import ProgramMemory, Programs, StoredProgramLinear, annealing
+    from nsm.reports.viewer import Page
+    from nsm.run import Run
+    from nsm.tasks import Batch, Classification, DatasetTask, Measure, Task
+    from nsm.training.callbacks import Callback, TensorBoard, WeightsAndBiases
+    from nsm.training.experiment import Experiment, Optimiser, Schedule
+    from nsm.training.result import Outcome, Result
 else:
+    # Each name is imported when it is first used: `nsm --help` takes no torch, and a model no training.
+    _WHERE = {
+        "nsm": "optim",
+        "nsm.api": "open train view",
+        "nsm.bar": "ProgressBar",
+        "nsm.checks": "UserError",
+        "nsm.controllers": "Controller",
+        "nsm.experiments": "recipes",
+        "nsm.loading": "load",
+        "nsm.machine": "MANN NUTM Interface Machine MachineConfig MachineState Noise Trace",
+        "nsm.memories": "DNC LRUA NTM Addresses Head Memory MemoryConfig",
+        "nsm.programs": "ProgramMemory Programs StoredProgramLinear annealing",
+        "nsm.reports.viewer": "Page",
+        "nsm.run": "Run",
+        "nsm.tasks": "Batch Classification DatasetTask Measure Task",
+        "nsm.training.callbacks": "Callback TensorBoard WeightsAndBiases",
+        "nsm.training.experiment": "Experiment Optimiser Schedule",
+        "nsm.training.result": "Outcome Result",
+    }
+    _MODULES = {name: module for module, names in _WHERE.items() for name in names.split()}
 
     def __getattr__(name):
-        """Import the model when one of its names is first used: it takes torch, `nsm --help` and its like do not."""
-        if name == "optim":
-            import nsm.optim
-
-            return nsm.optim
-        if name not in __all__:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from nsm import controllers, loading, machine, memories, programs
+        from importlib import import_module
 
-        for module in (controllers, memories, programs, machine, loading):
-            globals().update({known: getattr(module, known) for known in __all__ if hasattr(module, known)})
-        return globals()[name]
+        module = _MODULES[name]
+        whole = name in ("optim", "recipes")
+        found = import_module(f"{module}.{name}") if whole else getattr(import_module(module), name)
+        globals()[name] = found
+        return found
 
     def __dir__():
         return sorted({*globals(), *__all__})

@@ -13,8 +13,8 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
-from nsm.checks import Failed, UserError, printable
-from nsm.training.place import place
+from nsm.checks import Failed, UserError, choose, printable
+from nsm.training.rank import rank_and_size
 from nsm.training.signals import Interrupted, gets_out
 from nsm.version import __version__
 
@@ -28,7 +28,7 @@ by Ctrl-C, as a shell reports it; whoever read the output has left, as `head` do
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; a user's mistake is one sentence and exit code 2."""
-    if place() == (0, 1):
+    if rank_and_size() == (0, 1):
         _main(arguments)
         return
     # One of several ranks. A thread of torch's that is still there when a process ends by itself aborts it now and
@@ -75,12 +75,16 @@ def _run(arguments: list[str]) -> None:
 
         print(f"nsm {__version__} (Python {platform.python_version()}, torch {version('torch')})")
         return
-    import tyro
+    from nsm.commands import COMMANDS, Command, train
+    from nsm.commands.near import parse
 
-    from nsm.commands import Command
-
-    command: Command = tyro.cli(Command, prog="nsm", description=DESCRIPTION, args=arguments)
-    command.run()
+    if not arguments or arguments[0].startswith("-"):
+        parse(Command, "nsm", arguments, DESCRIPTION)
+    name = choose("command", arguments[0], COMMANDS)
+    if name == "train":  # its options depend on the task
+        train.main(arguments[1:])
+    else:
+        parse(COMMANDS[name], f"nsm {name}", arguments[1:]).run()
 
 
 @contextmanager
@@ -129,5 +133,5 @@ def _leave(code: int, sentence: str) -> NoReturn:
 
 def _say(sentence: str) -> None:
     sys.stdout.flush()
-    if place()[0] == 0:  # of several ranks, all of which would say the same
+    if rank_and_size()[0] == 0:  # of several ranks, all of which would say the same
         print(f"nsm: {printable(sentence)}", file=sys.stderr, flush=True)

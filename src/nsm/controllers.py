@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, Never
 
 import torch
 import torch.nn.functional as F
@@ -74,10 +74,13 @@ class NoState(NamedTuple):
     """A feed-forward controller remembers nothing: all memory is in the tape."""
 
 
+ControllerState = LSTMState | HiddenState | NoState
+
+
 class StateNetwork(nn.Module, ABC):
     """A single-step state network; subclasses give the state's type, the number of gates and the step."""
 
-    State: type[Any]
+    State: type[LSTMState] | type[HiddenState] | type[NoState]
     gates: int = 1
 
     def __init__(self, input_size: int, config: Controller) -> None:
@@ -108,7 +111,7 @@ class StateNetwork(nn.Module, ABC):
         for start in self.initial.values():
             nn.init.normal_(start, std=0.05, generator=generator)
 
-    def initial_state(self, batch: int) -> Any:
+    def initial_state(self, batch: int) -> ControllerState:
         """h_0 (and c_0), the same for every sample: a named tuple of (batch, size)."""
         if not self.config.learned_start:
             return self.State(*(self.weight_ih.new_zeros(batch, self.size) for _ in self.State._fields))
@@ -123,8 +126,9 @@ class StateNetwork(nn.Module, ABC):
         """Its layer norms: of the gates in their order, then of the cell."""
         return ()
 
+    # Never: each network takes the state it makes itself, so a type checker allows any there and no call of this one.
     @abstractmethod
-    def forward(self, x: Tensor, state: Any, noise: Tensor | None = None) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor, state: Never, noise: Tensor | None = None) -> tuple[Tensor, ControllerState]:
         """One step. `noise` (B, size) is added to an LSTM's cell."""
 
 

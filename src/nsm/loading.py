@@ -47,7 +47,7 @@ def _trained(place: Path, backend: str) -> Machine:
         reason = f"it is a checkpoint, and {run.path} is not the run that says of what" if single else _reason(place)
         raise _no_machine(place, reason)
     if single:
-        return Machine.from_tensors(place, run.config().machine, checkpoints.load(place).model, backend=backend)
+        return Machine.from_tensors(place, run.experiment.machine, checkpoints.load(place).model, backend=backend)
     return run.machine("best", backend)
 
 

@@ -11,287 +11,52 @@ In a `MANN` W_t is one matrix for all time; in a `NUTM` it is read from a progra
 
 from __future__ import annotations
 
-import logging
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast, overload
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from nsm import pretrained
-from nsm.checks import UserError, at_least, choose, finite, positive
+from nsm import backends, pretrained
+from nsm.arguments import Lengths, autocast_dtype, check_input, check_lengths, check_state
+from nsm.checks import UserError
+from nsm.config import Interface, MachineConfig
 from nsm.controllers import Controller
-from nsm.description import Description, operator
-from nsm.memories import MEMORIES, NTM, Memory, MemoryConfig
-from nsm.names import BACKENDS, PRESETS
-from nsm.nested import apply, check_like, scale, select, stack
-from nsm.operands import NotCovered, operands
-from nsm.programs import Programs, StoredProgramLinear, gumbel_noise, seed_from
+from nsm.memories import Memory, MemoryConfig
+from nsm.network import Network
+from nsm.operands import NotCovered
+from nsm.programs import Programs, StoredProgramLinear
+from nsm.pytree import tree_leaves, tree_map, tree_mask, tree_stack, tree_where
+from nsm.state import NO_NOISE, MachineState, Noise
+from nsm.trace import Trace
 
-logger = logging.getLogger("nsm")
-_told: set[str] = set()
-"""What has been said once about the fused back end and is not said again."""
+__all__ = [
+    "MANN",
+    "NUTM",
+    "Bytes",
+    "Interface",
+    "Machine",
+    "MachineConfig",
+    "MachineState",
+    "Noise",
+    "Trace",
+    "least_memory",
+]
 
-
-@dataclass(frozen=True)
-class Interface:
-    """How the interface networks c_t → ξ start, and whether ξ is normalised."""
-
-    gain: float = 1.4
-    """Weights start as U(±gain √(6 / fan))."""
-    fan: str = "memory"
-    """head: fan = n + L, a head's own size (Xavier, the published NTM). memory: fan = P + K + (n+1)L, that of a whole
-    program memory, four to six times smaller weights (the published NUTM, and what learns reliably in both)."""
-    norm: bool = False
-    """Layer norm on each head's ξ, as for question answering."""
-    keys: str = "own"
-    """written: the weights of every content key start as those of the vector that is written, so that a state finds
-    what was written in states like it. own: they start independent of each other, and that has to be learned (LRUA,
-    DNC)."""
-    sharpness: float = 0.0
-    """Added to the strengths of content addressing at the start, before their softplus (DNC)."""
-
-    def __post_init__(self) -> None:
-        positive("interface gain", self.gain)
-        finite("interface sharpness", self.sharpness)
-        choose("interface fan", self.fan, ("head", "memory"))
-        choose("interface keys", self.keys, ("own", "written"))
-
-    def bound(self, in_features: int, out_features: int, programs: Programs | None) -> float:
-        """The bound of the uniform distribution a head's weights are drawn from."""
-        if self.fan == "head":
-            fan = in_features + out_features
-        else:
-            rows, keys = (1, 0) if programs is None else (programs.count, programs.keys)
-            fan = rows + keys + (in_features + 1) * out_features
-        return self.gain * math.sqrt(6 / fan)
+X = TypeVar("X", Tensor, PackedSequence)
+"""What goes in, and what comes out."""
+Ran = tuple[Tensor, MachineState, Trace | None]
+"""Outputs, the final state, and the trace if one was asked for."""
 
 
-@dataclass(frozen=True)
-class MachineConfig:
-    """Everything that decides a machine's shape and how it starts; `programs` is None for a MANN."""
-
-    input_size: int
-    output_size: int
-    controller: Controller = field(default_factory=Controller)
-    memory: MemoryConfig | None = field(default_factory=NTM)
-    """None for a memory module of the user's own."""
-    programs: Programs | None = None
-    interface: Interface = field(default_factory=Interface)
-    batch_first: bool = False
-
-    def __post_init__(self) -> None:
-        at_least("input_size", self.input_size, 1)
-        at_least("output_size", self.output_size, 1)
-
-    def preset(self, name: str) -> MachineConfig:
-        """This configuration with the values that `name` stands for; nothing but those values knows a preset.
-
-        default: what learns reliably. A constant tape, heads on the first slot, small interface weights.
-        paper: the paper's equations, with the initial interface weights of the published code. How the tape starts it
-        does not say, and only a constant one with heads on the first slot shows what it found (docs/campaign.md).
-        authors: paper, with the published code's random tape and heads nowhere, and its deviations from the equations:
-        tanh on keys, β/K, l_p averaged.
-        """
-        choose("preset", name, PRESETS)
-        if name == "default":
-            return self
-        config = replace(self, interface=replace(self.interface, fan="memory" if self.programs else "head"))
-        if name == "paper":
-            return config
-        if self.memory is not None:
-            start: dict[str, Any] = {"initial_address": "zeros"} if isinstance(self.memory, NTM) else {}
-            config = replace(config, memory=replace(self.memory, initial_memory="random", **start))
-        if self.programs is not None:
-            deviations = replace(self.programs, bounded_keys=True, strength_scale=1 / self.programs.keys, loss="mean")
-            config = replace(config, programs=deviations)
-        return config
-
-
-class MachineState(NamedTuple):
-    """All a machine carries from step to step."""
-
-    controller: Any
-    """The state network's named tuple, each (B, n)."""
-    memory: Any
-    """The data memory's named tuple, batch first."""
-    read: Tensor
-    """r_{t−1} (B, R·M)"""
-
-    def detach(self) -> MachineState:
-        """The same numbers, cut from the graph that made them: what truncated backpropagation hands on."""
-        return cast(MachineState, apply(Tensor.detach, self))
-
-    def clone(self) -> MachineState:
-        """A copy, which gradients flow through."""
-        return cast(MachineState, apply(Tensor.clone, self))
-
-    def to(self, *arguments: Any, **options: Any) -> MachineState:
-        """Every tensor moved or converted as `torch.Tensor.to` does."""
-        return cast(MachineState, apply(lambda leaf: leaf.to(*arguments, **options), self))
-
-
-class Noise(NamedTuple):
-    """Random numbers of a forward pass, drawn outside and handed in, so that the pass itself is a pure function.
-
-    In `forward` with a leading time dimension, in `step` without.
-    """
-
-    cell: Tensor | None = None
-    """Added to an LSTM's cell: (T, B, n)."""
-    programs: Tensor | None = None
-    """Gumbel noise per control head: (T, B, heads, P)."""
-
-    def at(self, t: int) -> Noise:
-        return Noise(*(None if noise is None else noise[t] for noise in self))
-
-
-NO_NOISE = Noise()
-
-
-class Trace(NamedTuple):
-    """What happened at every step, time first. Steps after a sequence's end are zero."""
-
-    controller: Tensor
-    """c_t (T, B, n)"""
-    interfaces: tuple[Tensor, ...]
-    """ξ per control head, each (T, B, L)"""
-    programs: Tensor | None
-    """w^p (T, B, heads, P), None in a MANN"""
-    read_addresses: Tensor
-    """(T, B, R, N)"""
-    write_addresses: Tensor
-    """(T, B, W, N)"""
-    reads: Tensor
-    """r_t (T, B, R·M)"""
-    memory: Tensor | None
-    """M_t (T, B, N, M) if asked for with trace="memory" """
-
-
-FORMS = 64
-"""How many forms of states a machine remembers: one for each batch size and number of slots."""
-
-
-def _form(state: MachineState) -> Any:
-    """What a state consists of: types of tuples, and shapes of tensors or whatever else is in their place."""
-    leaves = *state.controller, *state.memory, state.read
-    return type(state.controller), type(state.memory), [getattr(leaf, "shape", type(leaf)) for leaf in leaves]
-
-
-def _autocast(x: Tensor) -> torch.dtype | None:
-    """The precision that autocast wants on the device of x, if it is on."""
-    kind = x.device.type
-    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
-        return None
-    return torch.get_autocast_dtype(kind)
-
-
-def _repacked(x: PackedSequence, out: Tensor, lengths: Tensor) -> PackedSequence:
-    """out (T, B, O) packed in the order of x."""
-    if x.sorted_indices is not None:
-        out, lengths = out[:, x.sorted_indices], lengths[x.sorted_indices.cpu()]
-    return x._replace(data=pack_padded_sequence(out, lengths).data)
-
-
-class Machine(nn.Module, ABC):
+class Machine(Network):
     """A state network, an interface network per control head, a data memory and an output layer.
 
     `out, state = machine(x, state)` as in `nn.LSTM`: x (T, B, I), or (B, T, I) with `batch_first`.
     """
-
-    initial_read: Tensor
-
-    def __init__(
-        self,
-        input_size: int,
-        output_size: int,
-        *,
-        controller: str | Controller = "lstm",
-        memory: str | MemoryConfig | Memory = "ntm",
-        programs: Programs | None = None,
-        interface: Interface | None = None,
-        preset: str = "default",
-        batch_first: bool = False,
-        backend: str = "auto",
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__()
-        self.backend = choose("backend", backend, BACKENDS)
-        if isinstance(memory, str):
-            memory = MEMORIES[choose("memory", memory, MEMORIES)]()
-        elif not isinstance(memory, MemoryConfig | Memory):
-            raise UserError(f"memory must be a name, a memory's configuration or a Memory, was {memory!r}")
-        if isinstance(controller, str):
-            controller = Controller(controller)
-        elif not isinstance(controller, Controller):
-            raise UserError(f"controller must be a name or a Controller, was {controller!r}")
-        config = MachineConfig(
-            input_size,
-            output_size,
-            controller,
-            memory if isinstance(memory, MemoryConfig) else None,
-            programs,
-            interface or Interface(),
-            batch_first,
-        ).preset(preset)
-        self.config = config
-        self.memory = config.memory.build(generator) if config.memory is not None else cast(Memory, memory)
-        self.controller = config.controller.build(input_size + self.memory.read_size, generator)
-        self.interfaces = nn.ModuleList(self._interface_network(head.size, generator) for head in self.memory.heads)
-        self.norms = nn.ModuleList(nn.LayerNorm(head.size) for head in self.memory.heads if config.interface.norm)
-        # skip_init: nn.Linear itself would draw from the global generator what is drawn anew from the one given.
-        shape = (config.controller.size + self.memory.read_size, output_size)
-        self.output: nn.Linear = skip_init(nn.Linear, *shape, device=torch.get_default_device())
-        nn.init.xavier_uniform_(self.output.weight, generator=generator)
-        nn.init.normal_(self.output.bias, std=0.01, generator=generator)
-        self.register_buffer("initial_read", torch.empty(self.memory.read_size).normal_(0, 0.01, generator=generator))
-        with torch.no_grad():
-            self.controller.weight_ih[:, :input_size] *= config.controller.input_gain
-            self._start_content()
-        # Gumbel noise comes from a generator of the machine's own, so that it neither uses nor moves any global state.
-        self._generator = torch.Generator().manual_seed(seed_from(self.output.weight))
-        self._forms: dict[Any, Any] = {}
-        self._operator, self._description = operator(config.memory), ""
-        if self._operator is not None and config.memory is not None:
-            self._description = str(Description(controller, config.memory, config.programs, config.interface.norm))
-
-    def _start_content(self) -> None:
-        """Give keys and strengths of content addressing the start that the configuration wants."""
-        wanted, content = self.config.interface, self.memory.content
-        if wanted.keys == "written":
-            if content is None:
-                raise UserError(f"interface keys need an LRUA or a DNC, the memory is {type(self.memory).__name__}")
-            source, part = content.written
-            for head, key in content.keys:
-                for ours, theirs in zip(self._weights(head), self._weights(source), strict=True):
-                    ours[..., key] = theirs[..., part]
-        if not wanted.sharpness:
-            return
-        if content is None or not content.strengths:
-            raise UserError(f"interface sharpness needs a DNC, the memory is {type(self.memory).__name__}")
-        for head, strength in content.strengths:
-            # A norm would undo what is added before it.
-            bias = self.norms[head].bias if self.norms else self._weights(head)[-1]
-            bias[..., strength] += wanted.sharpness  # type: ignore[operator, index]
-
-    @abstractmethod
-    def _weights(self, n: int) -> tuple[Tensor, Tensor]:
-        """Weights and biases of control head n as they are, the numbers of ξ last."""
-
-    @abstractmethod
-    def _interface_network(self, size: int, generator: torch.Generator | None) -> nn.Module:
-        """The network of a control head whose interface has `size` numbers."""
-
-    @abstractmethod
-    def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """ξ_{t,n} (B, L) of control head n, and the program weights (B, P) that made it."""
 
     # --- Algorithm 1 --------------------------------------------------------------------------------------------------
 
@@ -306,7 +71,7 @@ class Machine(nn.Module, ABC):
         y = self.output(torch.cat([c, read], dim=-1))
         mix = None if programs[0] is None else torch.stack(cast(list[Tensor], programs), dim=1)
         tape = getattr(memory, "memory", None)
-        trace = Trace(c, tuple(interfaces), mix, addresses.read, addresses.write, read, tape)
+        trace = Trace(c, tuple(interfaces), mix, addresses.read, addresses.write, read, tape, self._marks)
         return y, MachineState(controller, memory, read), trace
 
     def step(self, x: Tensor, state: MachineState, noise: Noise | None = None) -> tuple[Tensor, MachineState]:
@@ -314,20 +79,41 @@ class Machine(nn.Module, ABC):
         self._check_input(x, ("B", "I"), ("I",))
         noise = self._noise(x.shape[:-1], noise)
         if noise is not NO_NOISE:
-            noise = apply(lambda drawn: drawn.unsqueeze(0), noise)
+            noise = tree_map(lambda drawn: drawn.unsqueeze(0), noise)
         self._check_state(state, x.shape[0] if x.dim() == 2 else None)
         run = self._run if x.dim() == 2 else self._unbatched
         out, state, _ = run(x.unsqueeze(0), state, noise)
         return out.squeeze(0), state
 
+    @overload
+    def forward(
+        self,
+        x: X,
+        state: MachineState | None = None,
+        lengths: Lengths | None = None,
+        trace: Literal[False] = False,
+        noise: Noise | None = None,
+    ) -> tuple[X, MachineState]: ...
+
+    @overload
+    def forward(
+        self,
+        x: X,
+        state: MachineState | None = None,
+        lengths: Lengths | None = None,
+        *,
+        trace: Literal[True, "memory"],
+        noise: Noise | None = None,
+    ) -> tuple[X, MachineState, Trace]: ...
+
     def forward(
         self,
         x: Tensor | PackedSequence,
         state: MachineState | None = None,
-        lengths: Tensor | Sequence[int] | None = None,
+        lengths: Lengths | None = None,
         trace: bool | str = False,
         noise: Noise | None = None,
-    ) -> Any:
+    ) -> tuple[Tensor | PackedSequence, MachineState] | tuple[Tensor | PackedSequence, MachineState, Trace]:
         """Run over whole sequences: `out, state`, or `out, state, trace` if a trace is asked for.
 
         x (T, B, I) → out (T, B, O); with `batch_first` (B, T, I) → (B, T, O). A single sequence may be unbatched, as in
@@ -349,7 +135,7 @@ class Machine(nn.Module, ABC):
             noise = self._noise(padded.shape[:2], noise)
             out, state, happened = self._run(padded, state, noise, lengths, trace)
             packed = _repacked(x, out, lengths)
-            return (packed, state, happened) if trace else (packed, state)
+            return (packed, state) if happened is None else (packed, state, happened)
         first = self.config.batch_first
         self._check_input(x, ("B", "T", "I") if first else ("T", "B", "I"), ("T", "I"))
         alone = x.dim() == 2
@@ -363,20 +149,28 @@ class Machine(nn.Module, ABC):
         if alone:
             out, state, happened = self._unbatched(x, state, noise, trace)
         else:
-            out, state, happened = self._run(x, state, noise, self._check_lengths(lengths, *x.shape[:2]), trace)
+            out, state, happened = self._run(x, state, noise, check_lengths(lengths, *x.shape[:2]), trace)
             out = out.transpose(0, 1) if first else out
-        return (out, state, happened) if trace else (out, state)
+        return (out, state) if happened is None else (out, state, happened)
 
-    def _unbatched(
-        self, x: Tensor, state: MachineState | None, noise: Noise, trace: bool | str = False
-    ) -> tuple[Tensor, MachineState, Trace | None]:
+    if TYPE_CHECKING:
+        __call__ = forward
+
+    def _check_input(self, x: Tensor, *shapes: tuple[str, ...]) -> None:
+        check_input(x, self.config.input_size, self.output.weight.dtype, *shapes)
+
+    def _check_state(self, state: MachineState, batch: int | None) -> None:
+        forms = None if torch.compiler.is_compiling() or self._operator is None else self._forms
+        check_state(state, batch, self.output.weight.dtype, self.initial_state, forms)
+
+    def _unbatched(self, x: Tensor, state: MachineState | None, noise: Noise, trace: bool | str = False) -> Ran:
         """A batch of one. x (T, I) → out (T, O)."""
         if state is not None:
-            state = apply(lambda leaf: leaf.unsqueeze(0), state)
-        noise = apply(lambda drawn: drawn.unsqueeze(1), noise)
+            state = tree_map(lambda leaf: leaf.unsqueeze(0), state)
+        noise = tree_map(lambda drawn: drawn.unsqueeze(1), noise)
         out, state, happened = self._run(x.unsqueeze(1), state, noise, None, trace)
-        state = apply(lambda leaf: leaf.squeeze(0), state)
-        return out.squeeze(1), state, apply(lambda leaf: leaf.squeeze(1), happened)
+        state = tree_map(lambda leaf: leaf.squeeze(0), state)
+        return out.squeeze(1), state, tree_map(lambda leaf: leaf.squeeze(1), happened)
 
     def _run(
         self,
@@ -385,11 +179,11 @@ class Machine(nn.Module, ABC):
         noise: Noise,
         lengths: Tensor | None = None,
         trace: bool | str = False,
-    ) -> tuple[Tensor, MachineState, Trace | None]:
+    ) -> Ran:
         """On whichever back end is to run it. x (T, B, I) → out (T, B, O)."""
         state = self.initial_state(x.shape[1]) if state is None else state
         weights = self._kernel_operands(noise)
-        wanted = _autocast(x)
+        wanted = autocast_dtype(x)
         if wanted is None:
             return self._on(weights, x, state, lengths, trace, noise)
         # A state goes from step to step in the precision of the weights: x is cast at the door, and out is cast back.
@@ -397,29 +191,29 @@ class Machine(nn.Module, ABC):
             out, state, happened = self._on(weights, x.to(self.output.weight.dtype), state, lengths, trace, noise)
         return out.to(wanted), state, happened
 
-    def _on(self, weights: list[Tensor] | None, *rest: Any) -> tuple[Tensor, MachineState, Trace | None]:
+    def _on(self, weights: list[Tensor] | None, *rest: Any) -> Ran:
         return self._reference(*rest) if weights is None else self._fused(weights, *rest)
 
     def _reference(
         self, x: Tensor, state: MachineState, lengths: Tensor | None, trace: bool | str, noise: Noise
-    ) -> tuple[Tensor, MachineState, Trace | None]:
+    ) -> Ran:
         """Step by step, with autograd: any device, any float, any option. The specification."""
         outputs, traces = [], []
         ends, shortest = (None, x.shape[0]) if lengths is None else (lengths.to(x.device), int(lengths.min()))
         for t in range(x.shape[0]):
             running = t < ends if ends is not None and t >= shortest else None
             # Zero after the end: what is there, even NaN, would reach the gradient as zero times itself.
-            inputs, drawn = (x[t], noise.at(t)) if running is None else scale((x[t], noise.at(t)), running)
+            inputs, drawn = (x[t], noise.at(t)) if running is None else tree_mask(running, (x[t], noise.at(t)))
             y, after, happened = self._step(inputs, state, drawn)
             if trace != "memory":
                 happened = happened._replace(memory=None)
             if running is not None:
-                y, happened = scale(y, running), scale(happened, running)
-                after = select(running, after, state)
+                y, happened = tree_mask(running, y), tree_mask(running, happened)
+                after = tree_where(running, after, state)
             state = after
             outputs.append(y)
             traces.append(happened if trace else None)
-        return torch.stack(outputs), state, stack(traces) if trace else None
+        return torch.stack(outputs), state, tree_stack(traces) if trace else None
 
     def _fused(
         self,
@@ -429,27 +223,16 @@ class Machine(nn.Module, ABC):
         lengths: Tensor | None,
         trace: bool | str,
         noise: Noise,
-    ) -> tuple[Tensor, MachineState, Trace | None]:
+    ) -> Ran:
         """All steps in one operator: CPU, float32, the same numbers up to rounding. A trace carries no gradient."""
-        # Not at the top: Numba takes half as long to import as torch, and the reference has no use for it.
-        from nsm.fused import operators
-
-        level = {False: 0, True: operators.WITH_ADDRESSES, "memory": operators.WITH_TAPES}[trace]
-        leaves = [*state.controller, *state.memory, state.read]
-        inputs = x, leaves, weights, *noise, lengths, self._description, level
-        out, final, happened, _ = operators.run(cast(str, self._operator), *inputs)
-        split = len(state.controller)
-        after = MachineState(type(state.controller)(*final[:split]), type(state.memory)(*final[split:-1]), final[-1])
+        ran = backends.fused(cast(str, self._operator), self._description, weights, x, state, lengths, trace, noise)
+        out, after, happened = ran
         if not trace:
             return out, after, None
         controller, reads, read, write, *rest = happened
         programs = rest.pop(0) if self.config.programs is not None else None
         tape = rest.pop() if trace == "memory" else None
-        return out, after, Trace(controller, tuple(rest), programs, read, write, reads, tape)
-
-    def operands(self) -> list[Tensor]:
-        """The weights as `torch.ops.nsm` takes them, those that parametrisations and hooks make among them."""
-        return operands(self.controller, self.interfaces, self.norms, self.memory, self.output)
+        return out, after, Trace(controller, tuple(rest), programs, read, write, reads, tape, self._marks)
 
     def uncovered(self) -> str | None:
         """Why the fused back end can't run this machine, or None if it can."""
@@ -474,140 +257,7 @@ class Machine(nn.Module, ABC):
 
     def _kernel_operands(self, noise: Noise) -> list[Tensor] | None:
         """The weights for the fused back end, or None if the reference is to run."""
-        if self.backend == "reference":
-            return None
-        try:
-            return self._covered(noise)
-        except NotCovered as reason:
-            if self.backend == "fused":
-                raise UserError(f"backend 'fused' doesn't cover {reason}; backend 'reference' does") from None
-            if not reason.plain and str(reason) not in _told:
-                _told.add(str(reason))
-                logger.warning("nsm: the fused back end doesn't cover %s; using the reference, which is slower", reason)
-            return None
-
-    def initial_state(self, batch: int | None = None, slots: int | None = None) -> MachineState:
-        """The state before the first step; without a `batch`, that of an unbatched sequence.
-
-        No weight depends on N: a tape of any number of `slots` will do.
-        """
-        if batch is None:
-            return cast(MachineState, apply(lambda leaf: leaf.squeeze(0), self.initial_state(1, slots)))
-        if not isinstance(batch, torch.SymInt):  # as in a graph for batches of any size
-            at_least("batch", batch, 1)
-        return MachineState(
-            self.controller.initial_state(batch),
-            self.memory.initial_state(batch, slots),
-            self.initial_read.expand(batch, -1).clone(memory_format=torch.contiguous_format),
-        )
-
-    # --- noise --------------------------------------------------------------------------------------------------------
-
-    def draw_noise(self, *shape: int, generator: torch.Generator, cell: float = 0.0) -> Noise:
-        """The noise of a training pass of shape (T, B), or (B,) for one step: `cell` is its deviation on the cell."""
-        like = self.initial_read
-        cells = programs = None
-        if cell:
-            if self.config.controller.kind != "lstm":
-                raise UserError(f"noise on the cell needs an lstm controller, was {self.config.controller.kind!r}")
-            size = (*shape, self.config.controller.size)
-            cells = torch.empty(size, dtype=like.dtype, device="cpu").normal_(0, cell, generator=generator)
-            cells = cells.to(like.device)
-        if self._noisy:
-            assert self.config.programs is not None
-            heads = len(self.interfaces)
-            programs = gumbel_noise(*shape, heads, self.config.programs.count, generator=generator, like=like)
-        return Noise(cells, programs)
-
-    @property
-    def _noisy(self) -> bool:
-        return self.config.programs is not None and self.config.programs.attention == "gumbel"
-
-    def seed(self, seed: int) -> None:
-        """Restart the machine's own generator of Gumbel noise."""
-        self._generator.manual_seed(seed)
-
-    def _noise(self, shape: tuple[int, ...], noise: Noise | None) -> Noise:
-        if noise is None:
-            draw = self.training and self._noisy
-            return self.draw_noise(*shape, generator=self._generator) if draw else NO_NOISE
-        programs = self.config.programs.count if self.config.programs else 0
-        expected = ((*shape, self.config.controller.size), (*shape, len(self.interfaces), programs))
-        for name, drawn, size in zip(Noise._fields, noise, expected, strict=True):
-            if drawn is not None and drawn.shape != size:
-                raise UserError(f"noise.{name} must have shape {size}, was {tuple(drawn.shape)}")
-        if noise.cell is not None and self.config.controller.kind != "lstm":
-            raise UserError(f"noise.cell needs an lstm controller, was {self.config.controller.kind!r}")
-        return noise
-
-    # --- losses, checks, files ----------------------------------------------------------------------------------------
-
-    def program_loss(self) -> Tensor:
-        """l_p of all program memories (Eq. 6), 0 in a MANN; to be added to the loss with the factor η_t."""
-        losses = [network.loss() for network in self.interfaces if isinstance(network, StoredProgramLinear)]
-        if not losses:
-            return self.initial_read.new_zeros(())
-        total = torch.stack(losses).sum()
-        return total / len(losses) if self.config.programs and self.config.programs.loss == "mean" else total
-
-    @property
-    def parameter_count(self) -> int:
-        """How many numbers are trained."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
-    def _check_input(self, x: Tensor, *shapes: tuple[str, ...]) -> None:
-        if (
-            isinstance(x, Tensor)
-            and any(x.dim() == len(axes) for axes in shapes)
-            and x.shape[-1] == self.config.input_size
-            and 0 not in x.shape
-            and x.dtype == self.output.weight.dtype
-        ):
-            return
-        wanted = " or ".join(f"({', '.join(axes)}{',' * (len(axes) == 1)})" for axes in shapes)
-        wanted = wanted.replace("I", str(self.config.input_size))
-        if not isinstance(x, Tensor):
-            raise UserError(f"x must be a tensor of shape {wanted}, was {type(x).__name__}")
-        if x.dim() not in map(len, shapes) or x.shape[-1] != self.config.input_size or 0 in x.shape:
-            raise UserError(f"x must have shape {wanted}, none of it 0, was {tuple(x.shape)}")
-        if x.dtype != self.output.weight.dtype and (_autocast(x) is None or not x.is_floating_point()):
-            raise UserError(f"x must be {self.output.weight.dtype} like the weights, was {x.dtype}")
-
-    def _check_lengths(self, lengths: Tensor | Sequence[int] | None, steps: int, batch: int) -> Tensor | None:
-        """(B,) on the CPU, or None."""
-        if lengths is None:
-            return None
-        if torch.compiler.is_compiling() and isinstance(lengths, Tensor):
-            return lengths.to("cpu", torch.int64)  # what they are is only known when they come: the operator looks then
-        try:
-            ends = lengths.tolist() if hasattr(lengths, "tolist") else list(lengths)
-            ends = [end.item() if isinstance(end, np.generic) else end for end in ends]
-        except TypeError:
-            raise UserError(f"lengths must have one entry per sequence, {batch}, was {lengths!r}") from None
-        if len(ends) != batch:
-            raise UserError(f"lengths must have one entry per sequence, {batch}, had {len(ends)}")
-        for end in ends:
-            if isinstance(end, bool) or not isinstance(end, int) or not 1 <= end <= steps:
-                raise UserError(f"lengths must be integers from 1 to T = {steps}, one was {end!r}")
-        return torch.tensor(ends, device="cpu")
-
-    def _check_state(self, state: MachineState, batch: int | None) -> None:
-        if not isinstance(state, MachineState):
-            raise UserError(f"state must be a MachineState, as initial_state() makes it, was {type(state).__name__}")
-        tape = getattr(state.memory, "memory", None)
-        slots = tape.shape[-2] if isinstance(tape, Tensor) and tape.dim() == (2 if batch is None else 3) else None
-        if torch.compiler.is_compiling() or self._operator is None:
-            check_like("state", state, self.initial_state(batch, slots))
-            return
-        # What a state has to be like does not change: a machine that is run step by step is not to make one every time.
-        known = self._forms.get((batch, slots))
-        if known is None:
-            known = _form(self.initial_state(batch, slots))
-            if len(self._forms) < FORMS:
-                self._forms[batch, slots] = known
-        dtype = self.output.weight.dtype
-        if _form(state) != known or any(leaf.dtype != dtype for leaf in (*state.controller, *state.memory, state.read)):
-            check_like("state", state, self.initial_state(batch, slots))
+        return backends.operands_for(self.backend, lambda: self._covered(noise))
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write the machine to a directory as `config.json` and `model.safetensors`: nothing in it can be executed."""
@@ -675,8 +325,12 @@ class Machine(nn.Module, ABC):
             kind, arguments = NUTM, {**arguments, "programs": config.programs}
         return (cls if issubclass(cls, kind) else kind)(config.input_size, config.output_size, **arguments)
 
-    def extra_repr(self) -> str:
-        return f"{self.config.input_size} → {self.config.output_size}, {self.parameter_count:,} parameters"
+
+def _repacked(x: PackedSequence, out: Tensor, lengths: Tensor) -> PackedSequence:
+    """out (T, B, O) packed in the order of x."""
+    if x.sorted_indices is not None:
+        out, lengths = out[:, x.sorted_indices], lengths[x.sorted_indices.cpu()]
+    return x._replace(data=pack_padded_sequence(out, lengths).data)
 
 
 class Bytes(NamedTuple):
@@ -696,9 +350,7 @@ def least_memory(config: MachineConfig, batch: int, slots: int | None = None) ->
     try:
         with torch.device("meta"):
             machine = Machine.from_config(config)
-            leaves: list[Tensor] = []
-            apply(leaves.append, machine.initial_state(batch))
-            kinds = machine.parameters(), machine.buffers(), leaves
+            kinds = machine.parameters(), machine.buffers(), tree_leaves(machine.initial_state(batch))
     except (RuntimeError, TypeError, OverflowError):  # torch counts in 64 bits
         raise UserError("the machine can't be built: it has more numbers than can be counted") from None
     return Bytes(*(sum(tensor.numel() * tensor.element_size() for tensor in kind) for kind in kinds))
@@ -715,7 +367,6 @@ class MANN(Machine):
         controller: str | Controller = "lstm",
         memory: str | MemoryConfig | Memory = "ntm",
         interface: Interface | None = None,
-        preset: str = "default",
         batch_first: bool = False,
         backend: str = "auto",
         generator: torch.Generator | None = None,
@@ -726,7 +377,6 @@ class MANN(Machine):
             controller=controller,
             memory=memory,
             interface=interface,
-            preset=preset,
             batch_first=batch_first,
             backend=backend,
             generator=generator,
@@ -760,7 +410,6 @@ class NUTM(Machine):
         controller: str | Controller = "lstm",
         memory: str | MemoryConfig | Memory = "ntm",
         interface: Interface | None = None,
-        preset: str = "default",
         batch_first: bool = False,
         backend: str = "auto",
         generator: torch.Generator | None = None,
@@ -772,7 +421,6 @@ class NUTM(Machine):
             memory=memory,
             programs=programs if isinstance(programs, Programs) else Programs(programs),
             interface=interface,
-            preset=preset,
             batch_first=batch_first,
             backend=backend,
             generator=generator,

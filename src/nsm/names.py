@@ -2,3 +2,10 @@
 
 PRESETS = ("default", "paper", "authors")
 BACKENDS = ("auto", "reference", "fused")
+RECIPES = (
+    *("copy", "long-copy", "repeat-copy", "associative-recall", "ngrams", "priority-sort"),
+    *("sequence", "continual", "omniglot", "babi"),
+)
+SUBTASKS = ("copy", "repeat-copy", "associative-recall", "priority-sort")
+"""What may be joined by +."""
+EXPERIMENTS = ("single", "ablation", "sequencing", "continual", "factorial", "fewshot", "babi", "babi-tasks")

@@ -6,12 +6,7 @@ file is replaced as one, so that one with the digest of another can't come of a 
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
-import reprlib
-import types
-import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,102 +16,16 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from nsm import documents
-from nsm.checks import UserError, brief, choose, free_memory
+from nsm.checks import UserError, brief, free_memory
 from nsm.files import Damaged, alone, opened, read, sweep, write_atomically
-from nsm.memories import MEMORIES, MemoryConfig
+from nsm.tree import from_json, to_json
 
 FORMAT = "nsm-machine"
-VERSION = 1
+VERSION = 2
 CONFIG = "config.json"
 TENSORS = "model.safetensors"
 
 C = TypeVar("C")
-
-
-def to_json(value: Any) -> Any:
-    """A configuration as plain JSON data; a memory carries its name as `kind`."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        for name, field in fields.items():
-            if isinstance(field, float) and not math.isfinite(field):
-                raise UserError(f"{name} must be a finite number to be written, was {field}")
-        names: dict[type, str] = {memory: name for name, memory in MEMORIES.items()}
-        if isinstance(value, MemoryConfig) and type(value) not in names:
-            raise UserError(f"memory must be one of {', '.join(MEMORIES)} to be written, was a {type(value).__name__}")
-        return {"kind": names[type(value)], **fields} if type(value) in names else fields
-    return value
-
-
-ADDED: dict[str, Any] = {
-    "Controller.input_gain": 1.0,
-    "Controller.forget_bias": 0.0,
-    "Interface.keys": "own",
-    "Interface.sharpness": 0.0,
-    "LRUA.strength": 1.0,
-    "RunConfig.easy_steps": 0,
-    "RunConfig.curriculum": False,
-    "RunConfig.follow_test": False,
-    "RunConfig.persistent": False,
-    "RunConfig.wiped_steps": 0,
-    "RunConfig.rewind": 0.0,
-    "RunConfig.start": None,
-    "RunConfig.world_size": 1,
-}
-"""Options that came later, and what files without them mean: not today's default, which may change."""
-
-
-def from_json(cls: type[C], data: Any, where: str = "config") -> C:
-    """The configuration of class `cls` that `to_json` made `data` of; refuses unknown and missing fields.
-
-    Of earlier versions' files, fields may be missing that came later.
-    """
-    if not isinstance(data, dict):
-        raise UserError(f"{where} must be an object, was {reprlib.repr(data)}")
-    if cls is MemoryConfig:
-        data = dict(data)
-        cls = typing.cast(type[C], MEMORIES[choose(f"{where}.kind", data.pop("kind", ""), MEMORIES)])
-    hints = typing.get_type_hints(cls)
-    known = [f.name for f in dataclasses.fields(typing.cast(Any, cls))]
-    for name in data:
-        choose(f"a field of {where}", name, known)
-    later = {name: ADDED[of] for name in known if (of := f"{cls.__name__}.{name}") in ADDED}
-    data = later | data
-    for name in known:
-        if name not in data:
-            raise UserError(f"{where}.{name} is missing")
-    return cls(**{name: _value(hints[name], data[name], f"{where}.{name}") for name in known})
-
-
-def check_fields(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
-    """Return data that has the fields of a TypedDict, and no other types than it says; refuses all else."""
-    if not isinstance(data, dict):
-        raise UserError(f"{where} must be an object, was {reprlib.repr(data)}")
-    hints = typing.get_type_hints(cls)
-    for name in sorted(cls.__required_keys__ - data.keys()):
-        raise UserError(f"{where}.{name} is missing")
-    for name, value in data.items():
-        _value(hints[choose(f"a field of {where}", name, hints)], value, f"{where}.{name}")
-    return data
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if hint is Any or (value is None and type(None) in options):
-        return value
-    for option in options:
-        parts = typing.get_args(option)
-        if isinstance(option, type) and dataclasses.is_dataclass(option):
-            return from_json(option, value, where)
-        if typing.get_origin(option) is list and type(value) is list:
-            return [_value(parts[0], item, f"{where}[{number}]") for number, item in enumerate(value)]
-        if typing.get_origin(option) is dict and type(value) is dict:
-            return {name: _value(parts[1], item, f"{where}.{name}") for name, item in value.items()}
-    if type(value) in options:
-        return value
-    if float in options and type(value) is int:
-        return float(value)
-    names = " or ".join(option.__name__ for option in options if option is not type(None))
-    raise UserError(f"{where} must be {names}, was {reprlib.repr(value)}")
 
 
 def save(directory: Path, kind: str, config: Any, tensors: dict[str, Tensor]) -> None:

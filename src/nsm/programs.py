@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 import torch
 import torch.nn.functional as F
@@ -284,7 +284,9 @@ class MadeAnew:
     """
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+    def __torch_function__(
+        cls, function: Callable[..., object], types: object, args: object = (), kwargs: object = None
+    ) -> NoReturn:
         raise UserError(f"{getattr(function, '__name__', function)} is not possible: {NO_WEIGHT}")
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -341,12 +343,12 @@ class StoredProgramLinear(nn.Module):
         return self.memory.out_features
 
     @property
-    def weight(self) -> Any:
+    def weight(self) -> MadeAnew:
         """No tensor, see `MadeAnew`: the weights of the programs are `memory.weight`."""
         return MADE_ANEW
 
     @property
-    def bias(self) -> Any:
+    def bias(self) -> MadeAnew | None:
         """None without a bias, else no tensor, see `MadeAnew`: the biases of the programs are `memory.bias`."""
         return None if self.memory.bias is None else MADE_ANEW
 

@@ -7,7 +7,8 @@ import pytest
 from nsm.cli import main
 
 Said = namedtuple("Said", "code out err")
-TINY = ["--size", "8", "--slots", "16", "--width", "4", "--evaluate-sequences", "4", "--test-sequences", "4"]
+MACHINE = ["--controller.size", "8", "--memory.slots", "16", "--memory.width", "4"]
+TINY = [*MACHINE, "--validation-sequences", "4", "--test-sequences", "4"]
 
 
 def call(*arguments):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,14 +11,14 @@ import time
 import pytest
 
 from cli.conftest import call
-from nsm.commands import Train
 from nsm.data import babi, source
-from nsm.experiments.machines import question_answering
+from nsm.experiments import recipes
 from nsm.experiments.paper import PUBLISHED_BABI_MEAN, PUBLISHED_BABI_TASKS, cells
-from nsm.experiments.recipes import recipe
+from nsm.training.experiment import Experiment
 from nsm.training.run import RunDirectory
+from nsm.tree import from_json
 
-TINY = ["--size", "8", "--slots", "8", "--width", "4", "--heads", "2"]
+TINY = ["--controller.size", "8", "--memory.slots", "8", "--memory.width", "4", "--memory.read-heads", "2"]
 SHORT = ["--iterations", "6", "--evaluate-every", "3", "--log-every", "3", "--checkpoint-every", "3"]
 NOTE = "the training file of task 1 is not the released one"
 
@@ -26,7 +27,7 @@ NOTE = "the training file of task 1 is not the released one"
 def trained(made_up_data, tmp_path_factory):
     """A finished run of a tiny machine on tasks 1 and 19. Not to be changed."""
     directory = tmp_path_factory.mktemp("trained") / "run"
-    said = call("train", "babi", "--tasks", "1,19", *TINY, *SHORT, "--out", directory)
+    said = call("train", "babi", "--tasks", "1", "19", *TINY, *SHORT, "--out", directory)
     assert said.code == 0, said.err
     return directory, said
 
@@ -43,13 +44,13 @@ def test_a_run_has_errors_by_task_in_its_metrics_and_its_result(trained):
     run = RunDirectory(directory)
     names = {f"{kind}_error/qa{task}" for kind in ("word", "question") for task in (1, 19)}
     names |= {"error", "question_error", "failed_tasks", "loss", "sequences"}
-    for line in run.metrics():
-        assert set(line["held_out"]) == names
-    result = run.result()
-    assert set(result["best"]) == names | {"step"}
-    assert result["best"]["sequences"] == 20
-    assert result["model"] == "nutm"
-    assert NOTE in result["notes"]
+    for line in run.lines():
+        assert set(line["validation"]) == names
+    outcome = run.outcome()
+    assert set(outcome.best.figures) == names
+    assert outcome.best.figures["sequences"] == 20
+    assert run.experiment.machine.model == "nutm"
+    assert NOTE in outcome.notes
     assert f"Note: {NOTE}." in said.out
     assert "of answers wrong on average over tasks" in said.out
 
@@ -57,10 +58,11 @@ def test_a_run_has_errors_by_task_in_its_metrics_and_its_result(trained):
 def test_eval_takes_all_test_stories(nsm, trained):
     directory, _ = trained
     said = nsm("eval", directory, "--json")
-    figures = json.loads(said.out)
+    row = json.loads(said.out)
+    figures = row["figures"]
     assert figures["sequences"] == 20
-    assert NOTE in figures["notes"]
-    best = RunDirectory(directory).result()["best"]
+    assert NOTE in row["notes"]
+    best = RunDirectory(directory).outcome().best.figures
     assert figures["word_error/qa19"] == best["word_error/qa19"]
     assert figures["loss"] == pytest.approx(best["loss"])
     assert f"Note: {NOTE}." in nsm("eval", directory).out
@@ -127,7 +129,7 @@ def test_mistakes_of_asking(nsm, trained, story, tmp_path):
     assert (endless.code, "/dev/zero is a device, not a file" in endless.err) == (2, True)
     assert "is not a run" in nsm("ask", tmp_path, story, "Where is Mary?").err
     copying = tmp_path / "copying"
-    small = ["--size", "8", "--slots", "8", "--iterations", "1", "--test-sequences", "1", "--evaluate-sequences", "1"]
+    small = ["--controller.size", "8", "--iterations", "1", "--test-sequences", "1", "--validation-sequences", "1"]
     nsm("train", "copy", *small, "--out", copying)
     said = nsm("ask", copying, story, "Where is Mary?")
     assert (said.code, "was trained on copy: only a run on babi answers questions" in said.err) == (2, True)
@@ -137,12 +139,13 @@ def test_mistakes_of_asking(nsm, trained, story, tmp_path):
     ("arguments", "sentence"),
     [
         (["babi", "--tasks", "0"], "bAbI has no task 0: they are numbered from 1 to 20"),
-        (["babi", "--tasks", "one"], "tasks of bAbI are given by their numbers"),
-        (["copy", "--tasks", "1"], "--tasks chooses from those of babi, the task was 'copy'"),
-        (["babi", "--model", "ntm"], "model must be one of 'dnc', 'nutm', was 'ntm'"),
-        (["babi", "--model", "dnc", "--programs", "2"], "--programs needs --model nutm"),
-        (["babi", "--programs", "3"], "programs must be one of '1', '2', '4', was '3'"),
-        (["babi", "--shift-range", "2"], "--shift-range does not apply to babi, whose memory is a DNC"),
+        (["babi", "--tasks", "one"], "--tasks"),
+        (["babi-21"], "bAbI has no task 21"),
+        (["babi-one"], "did you mean 'babi'?"),
+        (["copy", "--tasks", "1"], "nsm train copy has no option --tasks"),
+        (["babi", "--model", "dnc", "--programs", "2"], "model 'dnc' is a memory and no programs"),
+        (["babi", "--memory.shift-range", "2"], "nsm train babi has no option --memory.shift-range"),
+        (["babi", "--task.protocol", "author"], "did you mean 'authors'?"),
     ],
 )
 def test_mistakes_of_training(nsm, arguments, sentence):
@@ -172,56 +175,61 @@ def test_the_settings_of_the_paper():
     assert list(found) == ["dnc", "nutm-2", "nutm-4"]
     assert [cell.published for cell in found.values()] == pytest.approx([0.097, 0.075, 0.056])
     for cell, size in zip(found.values(), (256, 240, 172), strict=True):
-        config = cell.config
-        assert config.machine.controller.size == size
-        assert (config.batch_size, config.optimiser.kind, config.optimiser.learning_rate) == (32, "rmsprop", 1e-4)
-        assert config.optimiser.momentum == 0.9
-        assert config.iterations == 50 * config.evaluate_every == 50 * 1_763
-    assert found["dnc"].config.machine.programs is None
-    assert recipe("babi-1", "dnc", "authors").protocol == "authors"
+        schedule, optimiser = cell.experiment.schedule, cell.experiment.optimiser
+        assert cell.experiment.machine.controller.size == size
+        assert (schedule.batch_size, optimiser.kind, optimiser.learning_rate) == (32, "rmsprop", 1e-4)
+        assert optimiser.momentum == 0.9
+        assert schedule.iterations == 50 * schedule.evaluate_every == 50 * 1_763
+    assert found["dnc"].experiment.machine.programs is None
+    assert recipes.find("babi-1")("dnc", "authors").task.protocol == "authors"
     means = [sum(column) / 20 for column in list(zip(*PUBLISHED_BABI_TASKS, strict=True))[1:]]
     assert means == pytest.approx(PUBLISHED_BABI_MEAN, abs=0.1)
     assert sum(best > 5 for _, best, _ in PUBLISHED_BABI_TASKS) == 1
 
 
-def test_the_default_start_is_a_matter_of_ordinary_options():
-    paper, default = recipe("babi", "nutm", "paper"), recipe("babi", "nutm")
+def test_the_default_start_is_a_matter_of_ordinary_options(nsm):
+    paper, default = recipes.babi(preset="paper"), recipes.babi()
     assert (default.machine.interface.keys, default.machine.interface.sharpness) == ("written", 10.0)
     assert (paper.machine.interface.keys, paper.machine.interface.sharpness) == ("own", 0.0)
-    assert (default.batch_size, recipe("babi-1", "nutm").batch_size) == (32, 8)
-    said = Train("babi", input_gain=1.0, forget_bias=0.0, interface_keys="own", sharpness=0.0).config()
-    assert said.machine == question_answering(4)
+    assert (default.schedule.batch_size, recipes.find("babi-1")().schedule.batch_size) == (32, 8)
+    start = ["--controller.input-gain", "1", "--controller.forget-bias", "0"]
+    start += ["--interface.keys", "own", "--interface.sharpness", "0"]
+    said = nsm("train", "babi", *start, "--dry-run")
+    assert from_json(Experiment, json.loads(said.out)).machine == paper.machine
+
+
+@pytest.mark.parametrize("asked", [["babi", "--tasks", "4", "1"], ["babi-1,4"], ["babi-4,1"]])
+def test_tasks_are_named_either_way(nsm, asked):
+    said = nsm("train", *asked, "--dry-run")
+    assert from_json(Experiment, json.loads(said.out)) == recipes.babi(tasks=(1, 4))
 
 
 def test_only_takes_several_parts():
     assert [cell.model for cell in cells("babi", only="dnc,nutm-4")] == ["dnc", "nutm-4"]
 
 
-REPRODUCE = ["reproduce", "babi", "--only", "dnc", "--seeds", "2", "--budget", "2", "--jobs", "2", "--out"]
+REPRODUCE = ["reproduce", "babi", "--only", "nutm-4", "--seeds", "2", "--budget", "2", "--jobs", "2", "--out"]
 
 
-def test_reproduce_prints_the_twenty_tasks_beside_the_papers(nsm, tmp_path):
+def test_reproduce_prints_the_tasks_beside_the_papers(nsm, tmp_path):
     said = nsm(*REPRODUCE, tmp_path)
     assert said.code == 0, said.err
-    rows = [line.split() for line in said.out.splitlines()]
-    for task, (title, best, mean) in enumerate(PUBLISHED_BABI_TASKS, start=1):
-        (row,) = [row for row in rows if row and row[0] == f"{task}:"]
-        assert row[1 : 1 + len(title.split())] == title.split()
-        assert row[1 + len(title.split()) :][:2] == [f"{best:.1f}", f"{mean:.1f}"]
-    assert "failed (above 5 %)" in said.out
-    assert "0.097" in said.out
-    assert f"Note: {NOTE}." in said.out
     (row,) = json.loads(nsm(*REPRODUCE, tmp_path, "--json").out)
-    assert (row["seeds"], row["metric"]) == (2, "error")
-    assert set(row["by_task"]) <= {f"qa{task}" for task in babi.TASKS}
-    assert len(row["failed_tasks"]) == 2
+    assert (row["seeds"], row["measure"], row["published"]) == (2, "error", pytest.approx(0.056))
+    assert row["breakdown"]
+    assert set(row["breakdown"]) <= {f"qa{task}" for task in babi.TASKS}
+    for part in row["breakdown"]:
+        _, _, mean = PUBLISHED_BABI_TASKS[int(part.removeprefix("qa")) - 1]
+        assert re.search(rf"^ *{part} .*, paper {mean:.1f}%", said.out, re.MULTILINE)
+    assert re.search(r"babi +nutm-4 +5\.6%", said.out)
+    assert f"Note: {NOTE}." in said.out
     assert NOTE in row["notes"]
 
 
 def test_a_run_that_is_stopped_goes_on_and_ends_the_same(nsm, tmp_path):
     """The position in an epoch is nothing but the step."""
     long = ["--iterations", "60", "--evaluate-every", "20", "--log-every", "10", "--checkpoint-every", "7"]
-    command = ["train", "babi", "--tasks", "1,8", *TINY, *long, "--batch-size", "8", "--out"]
+    command = ["train", "babi", "--tasks", "1", "8", *TINY, *long, "--batch-size", "8", "--out"]
     assert nsm(*command, tmp_path / "whole").code == 0
     process = subprocess.Popen(
         [sys.executable, "-m", "nsm", *command, str(tmp_path / "pieces")],
@@ -232,8 +240,8 @@ def test_a_run_that_is_stopped_goes_on_and_ends_the_same(nsm, tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert RunDirectory(tmp_path / "pieces").result() is None
+    assert RunDirectory(tmp_path / "pieces").outcome() is None
     assert nsm(*command, tmp_path / "pieces").code == 0
     whole, pieces = (RunDirectory(tmp_path / name) for name in ("whole", "pieces"))
     assert whole.metrics_path.read_bytes() == pieces.metrics_path.read_bytes()
-    assert whole.result()["best"] == pieces.result()["best"]
+    assert whole.outcome().best == pieces.outcome().best

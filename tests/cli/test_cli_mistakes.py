@@ -15,10 +15,10 @@ from cli.conftest import TINY
 from nsm import documents
 from nsm.checks import UserError
 from nsm.commands.tables import Display
-from nsm.commands.terminal import console
-from nsm.experiments.engines.engine import Job, Outcome
+from nsm.experiments import recipes
+from nsm.experiments.engines.engine import Job, Status
 from nsm.experiments.paper import Cell
-from nsm.experiments.recipes import recipe
+from nsm.screen import console
 from nsm.training import learner
 from nsm.training.run import RunDirectory
 
@@ -40,17 +40,38 @@ def is_one_sentence(said):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("train cpoy", "There is no task 'cpoy': did you mean 'copy'?"),
-        ("train copy+sort", "There is no subtask 'sort': did you mean 'priority-sort'?"),
-        ("train copy+ngrams", "cannot be sequenced"),
+        ("trian copy", "did you mean 'train'?"),
+        ("train cpoy", "task must be one of 'copy', 'long-copy'"),
+        ("train cpoy", "was 'cpoy'; did you mean 'copy'?"),
+        ("train omniglott", "did you mean 'omniglot'?"),
+        ("train copy+copyy", "was 'copyy'; did you mean 'copy'?"),
+        ("train copy+sort", "subtask must be one of 'copy', 'repeat-copy', 'associative-recall', 'priority-sort', was"),
+        ("train copy+", "subtask must be one of"),
+        ("train copy+ngrams", "ngrams can't be part of a sequence"),
         ("train copy+copy", "names a subtask twice"),
-        ("train copy --model nutn", "model must be one of 'ntm', 'nutm', was 'nutn'; did you mean 'nutm'?"),
-        ("train omniglot-5 --model ntm", "model must be one of 'mann', 'nutm', was 'ntm'"),
-        ("train omniglot-5 --shift-range 2", "--shift-range does not apply to omniglot-5, whose memory is an LRUA"),
-        ("train copy --decay 0.9", "--decay does not apply to copy, whose memory is an NTM"),
-        ("train copy --forget-bias=inf", "forget_bias must be a finite number"),
-        ("train copy --easy-steps 5", "easy_steps must be 0 for copy"),
-        ("train omniglot-5 --easy-steps -5", "easy_steps must be an integer of at least 0, was -5"),
+        ("train --seed 1 copy", "the task comes first: nsm train TASK …"),
+        ("train copy long-copy", "nsm train copy does not know what 'long-copy' is for"),
+        ("train copy --modle nutm", "nsm train copy has no option --modle: did you mean --model?"),
+        ("train copy --lr 3", "nsm train copy has no option --lr: did you mean --optimiser.learning-rate?"),
+        ("train copy --learning-rate=3", "has no option --learning-rate: did you mean --optimiser.learning-rate?"),
+        ("train copy --slots 3", "nsm train copy has no option --slots: did you mean --memory.slots?"),
+        ("train copy --memory.slot 3", "has no option --memory.slot: did you mean --memory.slots?"),
+        ("train copy --task.lenght 3 4", "has no option --task.lenght: did you mean --task.length?"),
+        ("train copy --batchsize 3", "has no option --batchsize: did you mean --batch-size?"),
+        ("train copy --xyzzy", "nsm train copy has no option --xyzzy: see nsm train copy --help"),
+        ("train copy --iterations 3 --xyzzy -5", "has no option --xyzzy"),
+        ("train copy --model ntm --programs.count 2", "has no option --programs.count"),
+        ("train omniglot-5 --memory.shift-range 2", "has no option --memory.shift-range"),
+        ("train copy --memory.decay 0.9", "nsm train copy has no option --memory.decay"),
+        ("train copy --task.easy-steps 5", "nsm train copy has no option --task.easy-steps"),
+        ("eval runs/x --lenght 3", "nsm eval has no option --lenght: did you mean --length?"),
+        ("view runs/x --figur a.svg", "nsm view has no option --figur: did you mean --figure?"),
+        ("reproduce single --seed 3", "nsm reproduce has no option --seed: did you mean --seeds?"),
+        ("bench --pears none", "nsm bench has no option --pears: did you mean --peers?"),
+        ("data check babi --datadir x", "nsm data has no option --datadir: did you mean --data-dir?"),
+        ("demo 3", "nsm demo does not know what '3' is for"),
+        ("train copy --controller.forget-bias=inf", "forget_bias must be a finite number"),
+        ("train omniglot-5 --task.easy-steps -5", "Omniglot.easy_steps is -5: it must be a whole number of at least 0"),
         ("train omniglot-5 --data-dir nowhere", "the data directory nowhere does not exist"),
         ("data chek omniglot", "action must be one of 'fetch', 'check', was 'chek'; did you mean 'check'?"),
         ("data check omniglott", "did you mean 'omniglot'?"),
@@ -59,45 +80,60 @@ def is_one_sentence(said):
             "images_background.zip is missing; `nsm data fetch",
         ),
         ("train copy --start nowhere", "nowhere is not a run: there is nothing of that name"),
-        ("train copy --preset papr", "did you mean 'paper'?"),
         ("train copy --backend fussed", "did you mean 'fused'?"),
-        ("train copy --optimiser rmspop", "did you mean 'rmsprop'?"),
-        ("train copy --controller lstn", "did you mean 'lstm'?"),
-        ("train copy --attention key", "did you mean 'key-value'?"),
-        ("train copy --protocol author", "did you mean 'authors'?"),
-        ("train copy --optimiser adam --momentum 1", "momentum must be below 1 with adam"),
-        ("train copy --optimiser adam --beta2 1", "beta2 must be below 1 with adam"),
+        ("train copy --optimiser.kind rmspop", "did you mean 'rmsprop'?"),
+        ("train copy --controller.kind lstn", "did you mean 'lstm'?"),
+        ("train copy --programs.attention key", "did you mean 'key-value'?"),
+        ("train babi --task.protocol author", "did you mean 'authors'?"),
+        ("train copy --optimiser.kind adam --optimiser.momentum 1", "momentum must be below 1 with adam"),
+        ("train copy --optimiser.kind adam --optimiser.beta2 1", "beta2 must be below 1 with adam"),
         ("train copy --device meta", "the machine can't be built on device 'meta': it has no memory"),
         ("train copy --iterations -5", "iterations must be an integer of at least 1, was -5"),
         ("train copy --iterations 5000000000", "iterations must be below 4,294,967,296"),
         ("train copy --batch-size 0", "batch_size must be an integer of at least 1, was 0"),
         ("train copy --seed -1", "seed must be an integer of at least 0, was -1"),
-        ("train copy --heads 33", "heads must be at most 32, was 33"),
-        ("train copy --heads 0", "read_heads must be an integer of at least 1, was 0"),
-        ("train copy --slots 0", "slots must be an integer of at least 1, was 0"),
+        ("train copy --memory.read-heads 1025", "read_heads must be at most 1,024, was 1,025"),
+        ("train copy --memory.read-heads 0", "read_heads must be an integer of at least 1, was 0"),
+        ("train copy --memory.slots 0", "slots must be an integer of at least 1, was 0"),
         (
-            "train copy --slots 1000000000000",
+            "train copy --memory.slots 1000000000000",
             "training this machine with batches of 4 would take 432,000.0 GB of memory",
         ),
-        ("train copy --slots 1000000000000000000", "can't be built: it has more numbers than can be counted"),
-        ("train copy --slots 1" + "0" * 30, "can't be built: it has more numbers than can be counted"),
-        ("train copy --size 100000000", "GB of memory at least, and"),
-        ("train copy --width 1000000000000", "GB of memory at least, and"),
+        ("train copy --memory.slots 1000000000000000000", "can't be built: it has more numbers than can be counted"),
+        ("train copy --memory.slots 1" + "0" * 30, "can't be built: it has more numbers than can be counted"),
+        ("train copy --controller.size 100000000", "GB of memory at least, and"),
+        ("train copy --memory.width 1000000000000", "GB of memory at least, and"),
         ("train copy --programs 1000000", "GB of memory at least, and"),
         ("train copy --batch-size 1000000000000", "GB of memory at least, and"),
-        ("train copy --shift-range 1000000", "shift_range must be at most 1,024, was 1,000,000"),
-        ("train copy --size 0", "size must be"),
-        ("train copy --programs 0", "programs must be an integer of at least 1, was 0"),
-        ("train copy --learning-rate 0", "learning_rate must be a finite number above 0, was 0.0"),
-        ("train copy --learning-rate nan", "learning_rate must be a finite number above 0, was nan"),
-        ("train copy --final-rate 2", "final_rate must be between 0 and 1, was 2.0"),
+        ("train copy --task.length 1 100000000000", "GB of memory at least, and"),
+        ("train copy --memory.shift-range 1000000", "shift_range must be at most 1,024, was 1,000,000"),
+        ("train copy --controller.size 0", "size must be"),
+        ("train copy --programs -1", "programs must be an integer of at least 0, was -1"),
+        ("train copy --programs.count 0", "programs must be an integer of at least 1, was 0"),
+        ("train copy --optimiser.learning-rate 0", "learning_rate must be a finite number above 0, was 0.0"),
+        ("train copy --optimiser.learning-rate nan", "learning_rate must be a finite number above 0, was nan"),
+        ("train copy --optimiser.final-rate 2", "final_rate must be between 0 and 1, was 2.0"),
         ("train copy --threads 0", "threads must be an integer of at least 1, was 0"),
         ("train copy --device nowhere", "can't be built on device 'nowhere'"),
-        ("train copy --model ntm --programs 2", "--programs needs --model nutm, was ntm"),
-        ("train copy --model ntm --key-size 2 --attention direct", "--attention, --key-size needs --model nutm"),
-        ("train copy --attention direct --key-size 5", "key_size must equal the number of programs"),
-        ("train copy --controller gru --cell-noise 0.1", "cell_noise needs an lstm controller, was 'gru'"),
+        ("train copy --model ntm --programs 2", "model 'ntm' is a memory and no programs"),
+        ("train copy --model dnc --memory ntm", "model 'dnc' is a memory and no programs"),
+        (
+            "train copy --programs.attention direct --programs.key-size 5",
+            "key_size must equal the number of programs",
+        ),
+        ("train copy --controller.kind gru --cell-noise 0.1", "cell_noise needs an lstm controller, was 'gru'"),
         ("train continual --stop-when-solved 1", "stop_when_solved must be 0 for continual learning"),
+        ("train copy --task.length 5 1", "Copy.length is (5, 1): it must be two whole numbers"),
+        ("train copy --task.width 3", "the test of copy has 10 inputs and 8 outputs, the machine 5 and 3"),
+        ("train copy --task.width 3 --dry-run", "the test of copy has 10 inputs and 8 outputs"),
+        ("train omniglot --classes 0", "classes"),
+        ("train copy --import my_tasks", "there is no module 'my_tasks'"),
+        ("train copy --import my.tasks", "there is no module 'my.tasks'"),
+        ("train copy --import my_tasks.py", "there is no module 'my_tasks.py'"),
+        ("train copy --import ../tasks", "there is no module '../tasks'"),
+        ("train my_tasks:Reverse", "there is no module 'my_tasks'"),
+        ("train :Reverse", "there is no module ''"),
+        ("train os:path", "os has no such Task"),
         ("reproduce singel", "did you mean 'single'?"),
         ("reproduce single --preset deflaut", "did you mean 'default'?"),
         ("reproduce single --backend fusde", "did you mean 'fused'?"),
@@ -135,7 +171,7 @@ def test_a_mistake_without_a_run(nsm, tmp_path, monkeypatch, arguments, words):
         ("--length=-5", "length must be a number or two joined by a dash"),
         ("--length 1-2-3", "length must be a number or two joined by a dash"),
         ("--length 5-", "length must be a number or two joined by a dash"),
-        ("--repeats 3", "This task has no range 'repeats': it has length."),
+        ("--repeats 3", "has no range 'repeats': it has length."),
         ("--which bets", "did you mean 'best'?"),
         ("--like traning", "did you mean 'training'?"),
         ("--sequences 0", "sequences must be an integer of at least 1, was 0"),
@@ -289,14 +325,14 @@ def test_a_place_where_nobody_can_write_from_a_shell():
     [
         ("not json", "config.json is damaged: not JSON"),
         ("[]", "config.json does not describe a run of nsm"),
-        ('{"format": "nsm-run", "version": 99}', "has version 99; this nsm reads version 1"),
+        ('{"format": "nsm-run", "version": 99}', "has version 99; this nsm reads version 2"),
         (
-            '{"format": "nsm-run", "version": 1, "config": {"task": "copy"}}',
+            '{"format": "nsm-run", "version": 2, "experiment": {"task": {"kind": "Copy"}}}',
             "config.json is damaged: its sha256 is not",
         ),
         (
-            documents.text({"format": "nsm-run", "version": 1, "config": {"task": "copy"}}).decode(),
-            "config.json is not one of this nsm's: config.machine is missing",
+            documents.text({"format": "nsm-run", "version": 2, "experiment": {"task": {"kind": "Copy"}}}).decode(),
+            "config.json is not one of this nsm's: experiment.machine is missing",
         ),
         ("[" * 5000, "config.json is damaged: nested more than 32 deep"),
         ('{"format": "nsm-run", "version": NaN}', "config.json is damaged: NaN is not a number"),
@@ -317,7 +353,7 @@ def test_a_run_that_cannot_be_read(nsm, tmp_path, command, content, words):
 def test_a_size_that_is_not_the_machines_is_found_before_it_is_allocated(nsm, trained, tmp_path, command, slots):
     run = shutil.copytree(trained, tmp_path / "run")
     document = documents.read_sealed(run / "config.json")
-    document["config"]["machine"]["memory"]["slots"] = slots
+    document["experiment"]["machine"]["memory"]["slots"] = slots
     documents.write(run / "config.json", document)
     said = nsm(command, run)
     is_one_sentence(said)
@@ -338,12 +374,12 @@ def test_any_file_of_a_run_may_hold_anything(nsm, trained, tmp_path, name, conte
 def test_a_result_of_another_run_is_not_taken_for_its_own(nsm, trained, tmp_path):
     run, other = (shutil.copytree(trained, tmp_path / name) for name in ("run", "other"))
     document = documents.read_sealed(other / "config.json")
-    document["config"]["iterations"] += 1
+    document["experiment"]["schedule"]["iterations"] += 1
     documents.write(other / "config.json", document)
     documents.write(other / "result.json", documents.read_sealed(run / "result.json"))
     said = nsm("report", other)
     is_one_sentence(said)
-    assert "result.json is not of this run: its configuration is another" in said.err
+    assert "result.json is damaged: its configuration is another: it is not of this run" in said.err
     assert nsm("report", run).code == 0
 
 
@@ -384,11 +420,11 @@ def test_a_checkpoint_of_a_newer_version_is_refused(nsm, trained, tmp_path, monk
     shutil.copytree(trained, tmp_path / "run")
     newest = RunDirectory(trained).checkpoint("last")
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "VERSION", 2)
+        patch.setattr(checkpoints, "VERSION", 3)
         checkpoints.save(tmp_path / "run" / "checkpoints", newest)
     said = nsm("eval", tmp_path / "run")
     is_one_sentence(said)
-    assert "has checkpoint version 2; this nsm reads version 1" in said.err
+    assert "has checkpoint version 3; this nsm reads version 2" in said.err
 
 
 def test_a_damaged_result_is_named(nsm, trained, tmp_path):
@@ -403,7 +439,7 @@ def test_a_damaged_result_is_named(nsm, trained, tmp_path):
 
 
 def test_a_run_that_diverges_ends_with_code_1_and_the_reason_in_its_directory(nsm, tmp_path):
-    said = nsm("train", "copy", *TINY, *RUN, "--learning-rate", "1e30", "--out", tmp_path / "run")
+    said = nsm("train", "copy", *TINY, *RUN, "--optimiser.learning-rate", "1e30", "--out", tmp_path / "run")
     assert said.code == 1
     assert said.out == ""
     sentence = said.err.splitlines()[-1]
@@ -415,12 +451,10 @@ def test_a_run_that_diverges_ends_with_code_1_and_the_reason_in_its_directory(ns
 
 
 def test_ctrl_c_elsewhere_is_no_traceback(nsm, trained, monkeypatch):
-    from nsm.training import evaluation
-
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluation, "evaluate", interrupt)
+    monkeypatch.setattr("nsm.run.evaluate", interrupt)
     said = nsm("eval", trained)
     assert (said.code, said.err) == (130, "nsm: stopped\n")
 
@@ -444,13 +478,32 @@ def test_a_bug_is_not_passed_off_as_a_mistake(nsm, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "arguments",
-    ["", "trian copy", "train", "train copy --modle nutm", "train copy --iterations many", "eval", "reproduce"],
+    [
+        *("", "train", "eval", "reproduce", "ask run", "-x", "--verison"),
+        *("train copy --iterations many", "train copy --seed x", "train copy --programs x", "train copy --out"),
+        *("train copy --task.length 5", "train copy --random-slots perhaps", "train babi --tasks 1 x"),
+        *("eval run --slots many", "eval run --persistent maybe", "bench --seconds long", "view run --port x"),
+    ],
 )
 def test_what_cannot_be_parsed_ends_with_code_2(nsm, arguments):
     said = nsm(*arguments.split())
-    assert said.code == 2
+    assert (said.code, said.out) == (2, "")
     assert "Traceback" not in said.err
+    assert "NoneType" not in said.err, "of what may be left out it is said what it is, not what else it could be"
+    option = next((word for word in arguments.split() if word.startswith("--") and word != "--verison"), "")
+    assert option in said.err
     assert said.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "known"),
+    [("model", "nutn", "'nutm', 'ntm', 'mann', 'dnc'"), ("preset", "papr", "'default', 'paper', 'authors'")],
+)
+def test_a_name_that_is_none_is_answered_with_those_there_are(nsm, option, value, known):
+    said = nsm("train", "copy", f"--{option}", value)
+    assert (said.code, said.out) == (2, "")
+    assert f"'{value}'" in said.err
+    assert known in " ".join(said.err.split())
 
 
 # --- text from files --------------------------------------------------------------------------------------------------
@@ -464,11 +517,13 @@ def test_a_sentence_about_a_run_holds_no_commands_to_the_terminal(nsm, trained, 
     run, story = tmp_path / "run", tmp_path / "story"
     shutil.copytree(trained, run)
     document = documents.read_sealed(run / "config.json")
-    document["config"]["task"] = NAME
+    document["experiment"]["task"]["kind"] = f"somewhere:{NAME}"
     documents.write(run / "config.json", document)
     story.write_text("Mary went to the kitchen.\n")
     said = nsm("ask", run, story, "Where is Mary?")
-    assert (said.code, said.err) == (2, f"nsm: {run} was trained on {SHOWN}: only a run on babi answers questions\n")
+    is_one_sentence(said)
+    assert f"experiment.task is a somewhere:{SHOWN}, which is not one of nsm's: import somewhere first" in said.err
+    assert not set(NAME) & set(said.err) - set(SHOWN)
 
 
 def test_a_warning_that_quotes_a_mistake_holds_no_commands_to_the_terminal():
@@ -487,7 +542,7 @@ def test_a_table_holds_no_commands_to_the_terminal(capsys):
 
 
 def test_a_run_that_failed_is_told_of_without_commands_to_the_terminal(capsys):
-    job = Job(Cell("row", "model", recipe("copy", "nutm")), 0, Path("run"))
+    job = Job(Cell("row", "model", recipes.copy()), 0, Path("run"))
     with Display("single", [job]) as tick:
-        tick({job: Outcome("failed", NAME)})
+        tick({job: Status("failed", NAME)})
     assert capsys.readouterr().err == f"single: 1/1 runs, {job.name} failed {SHOWN}\n"

@@ -3,16 +3,21 @@
 import contextlib
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from nsm.commands import terminal
+from nsm import bar, screen
+from nsm.bar import ProgressBar, figures
 from nsm.commands.tables import Display
-from nsm.commands.terminal import Pace, figures, progress_of
-from nsm.experiments.engines.engine import Job, Outcome
+from nsm.experiments import recipes
+from nsm.experiments.engines.engine import Job, Status
 from nsm.experiments.paper import cells
-from nsm.training.loop import Progress
+from nsm.screen import Pace
+from nsm.tasks import Babi, Copy
+from nsm.training.progress import Progress
+from nsm.training.run import RunDirectory
 
 
 @pytest.fixture
@@ -24,7 +29,8 @@ def clock(monkeypatch):
             return self.now
 
     clock = Clock()
-    monkeypatch.setattr(terminal, "time", clock)
+    monkeypatch.setattr(screen, "time", clock)
+    monkeypatch.setattr(bar, "time", clock)
     return clock
 
 
@@ -45,10 +51,12 @@ def test_a_slow_pace_keeps_a_digit(clock):
 
 
 def test_figures_in_words():
-    line = {"step": 4, "loss": 0.12345, "held_out": {"bit_errors": 3.456}, "accuracies": {"copy": 0.5}}
-    assert figures(line) == "loss 0.1235, bit errors 3.46, copy 50%"
-    assert figures({"step": 4}) == ""
-    assert figures({"step": 4, "loss": 0.5, "rewinds": 2}) == "loss 0.5000, taken back to the best 2 ×"
+    line = {"step": 4, "loss": 0.12345, "validation": {"bit_errors": 3.456}, "accuracies": {"copy": 0.5}}
+    assert figures(Copy(), line) == "loss 0.1235, validation: 3.46 wrong bits per sequence, copy 50%"
+    assert figures(Copy(), {"step": 4}) == figures(Copy(), None) == ""
+    assert figures(Copy(), {"step": 4, "loss": 0.5, "rewinds": 2}) == "loss 0.5000, rewound 2 ×"
+    line = {"step": 4, "validation": {"loss": 1.0, "error": 0.25, "word_error/qa1": 0.25}}
+    assert figures(Babi((1,)), line).startswith("validation: 25.0% wrong answer")
 
 
 class Stream(io.StringIO):
@@ -60,37 +68,54 @@ class Stream(io.StringIO):
         return self.terminal
 
 
-LINE = {"step": 150, "loss": 0.5, "held_out": {"bit_errors": 2.0}}
+LINE = {"step": 150, "loss": 0.5, "validation": {"bit_errors": 2.0}}
 
 
-def reported(terminal, clock, quiet=False):
-    """What is printed of a run that goes on from iteration 100 and has looked at held-out sequences at 150."""
-    with contextlib.redirect_stderr(Stream(terminal)) as said, progress_of("copy nutm", 200, quiet) as report:
-        report(Progress(100), {})
+@pytest.fixture
+def run(tmp_path):
+    """A run of 200 iterations that was begun."""
+    run, experiment = RunDirectory(tmp_path / "run"), recipes.copy()
+    experiment = replace(experiment, schedule=replace(experiment.schedule, iterations=200))
+    with run.opened(experiment):
+        return run
+
+
+def reported(run, terminal, clock):
+    """What is printed of a run that goes on from iteration 100 and has looked at validation sequences at 150."""
+    with contextlib.redirect_stderr(Stream(terminal)) as said:
+        watching = ProgressBar()
+        watching.on_start(run, Progress(100))
         clock.now += 5
-        report(Progress(149), {})
-        report(Progress(150), LINE)
+        watching.on_step(Progress(149), None)
+        watching.on_step(Progress(150), LINE)
+        watching.on_evaluation(Progress(150), LINE)
         clock.now += 5
-        report(Progress(200), {"step": 200, "loss": 0.25})
+        watching.on_step(Progress(200), {"step": 200, "loss": 0.25})
+        watching.on_stop()
     return said.getvalue()
 
 
-def test_plain_lines_away_from_a_terminal(clock):
-    line = "copy nutm: 150/200 iterations, loss 0.5000, bit errors 2.00, 10/s, 0:00:05 left\n"
-    assert reported(False, clock) == line
+def test_plain_lines_away_from_a_terminal(run, clock):
+    words = "loss 0.5000, validation: 2.00 wrong bits per sequence"
+    assert reported(run, False, clock) == f"copy, nutm: 150/200 iterations, {words}, 10/s, 0:00:05 left\n"
 
 
-def test_a_bar_on_a_terminal(clock, monkeypatch):
+def test_a_bar_on_a_terminal(run, clock, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "100")
-    said = reported(True, clock)
-    assert "200/200 loss 0.2500, bit errors 2.00 at 150 10/s 0:00:00 left" in said
+    monkeypatch.setenv("COLUMNS", "130")
+    said = reported(run, True, clock)
+    assert "200/200 loss 0.2500, validation: 2.00 wrong bits per sequence at 150 10/s 0:00:00 left" in said
     assert "\x1b[?25l" in said, "the cursor is hidden meanwhile"
     assert "\x1b[?25h" in said, "and shown again"
 
 
-def test_nothing_when_json_is_wanted(clock):
-    assert reported(False, clock, quiet=True) == reported(True, clock, quiet=True) == ""
+def test_one_bar_serves_several_runs(run, clock):
+    with contextlib.redirect_stderr(Stream(True)):
+        watching = ProgressBar()
+        for _ in range(2):
+            watching.on_start(run, Progress(100))
+            watching.on_stop()
+            watching.on_stop()  # however a run ends
 
 
 def test_a_campaign_has_a_line_per_finished_run_away_from_a_terminal(tmp_path):
@@ -98,8 +123,8 @@ def test_a_campaign_has_a_line_per_finished_run_away_from_a_terminal(tmp_path):
     planned = [Job(cell, 0, tmp_path / cell.name) for cell in chosen]
     with contextlib.redirect_stderr(Stream(False)) as said, Display("single", planned) as tick:
         tick({planned[0]: None})
-        tick({planned[0]: Outcome("done"), planned[1]: None})
-        tick({planned[0]: Outcome("done"), planned[1]: Outcome("failed", "no space")})
+        tick({planned[0]: Status("done"), planned[1]: None})
+        tick({planned[0]: Status("done"), planned[1]: Status("failed", "no space")})
     count = len(planned)
     assert said.getvalue() == (
         f"single: 1/{count} runs, {chosen[0].name} seed 0 done\n"
@@ -118,7 +143,7 @@ def test_a_campaign_has_one_live_table_on_a_terminal(tmp_path, monkeypatch, cloc
         tick({planned[0]: None})
         clock.now += 4
         metrics.write_text('{"step": 20, "loss": 0.75}\n{"step": 40, "loss": 0.5}\n{"step": 4')
-        known = {planned[0]: None, planned[1]: Outcome("done")}
+        known = {planned[0]: None, planned[1]: Status("done")}
         tick(known)
         console = Console(width=100, file=io.StringIO())
         console.print(tick._table(known))

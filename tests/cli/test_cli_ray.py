@@ -19,7 +19,7 @@ import pytest
 from cli.test_cli_reproduce import tiny
 from nsm.experiments import campaign
 from nsm.experiments.engines.cluster import ATTEMPTS, RayCluster
-from nsm.experiments.engines.engine import Job, Outcome
+from nsm.experiments.engines.engine import Job, Status
 from nsm.experiments.engines.local import Local
 from nsm.experiments.paper import Cell
 from nsm.training.run import RunDirectory
@@ -51,8 +51,8 @@ def cluster():
     cluster.shutdown()
 
 
-def planned(root, **configs):
-    return [Job(Cell("row", name, config), 0, root / name) for name, config in configs.items()]
+def planned(root, **experiments):
+    return [Job(Cell("row", name, experiment), 0, root / name) for name, experiment in experiments.items()]
 
 
 def long():
@@ -64,7 +64,7 @@ def straight(tmp_path_factory):
     """What a long run comes to on the local engine."""
     (job,) = planned(tmp_path_factory.mktemp("straight"), job=long())
     with Local(1, "fused") as engine:
-        assert campaign.run([job], engine) == {job: Outcome("done")}
+        assert campaign.run([job], engine) == {job: Status("done")}
     return contents(job.directory)
 
 
@@ -199,17 +199,17 @@ def test_a_run_that_diverges_and_a_worker_that_dies_take_no_other_with_them(clus
                 os.kill(int(flight.place.split()[1]), signal.SIGKILL)
 
     with RayCluster(2, "fused", cluster.address) as engine:
-        outcomes = {job.cell.model: outcome for job, outcome in campaign.run(jobs, engine, tick).items()}
-    assert outcomes["well"] == outcomes["after"] == Outcome("done")
-    assert re.match("(the loss|a gradient|a weight) .*; the first bad tensor is ", outcomes["diverges"].reason)
-    assert outcomes["dies"].status == "failed"
-    assert outcomes["dies"].reason.startswith(f"its worker died {ATTEMPTS} times, the last time {killed[-1]}: ")
+        ended = {job.cell.model: status for job, status in campaign.run(jobs, engine, tick).items()}
+    assert ended["well"] == ended["after"] == Status("done")
+    assert re.match("(the loss|a gradient|a weight) .*; the first bad tensor is ", ended["diverges"].reason)
+    assert ended["dies"].word == "failed"
+    assert ended["dies"].reason.startswith(f"its worker died {ATTEMPTS} times, the last time {killed[-1]}: ")
     assert len(killed) == ATTEMPTS
     for name in ("diverges", "dies"):
-        assert RunDirectory(tmp_path / name).failure()["reason"] == outcomes[name].reason
+        assert RunDirectory(tmp_path / name).failure().reason == ended[name].reason
     # The other engine finishes what is left.
     with Local(1, "fused") as engine:
-        assert campaign.run([dies], engine) == {dies: Outcome("done")}
+        assert campaign.run([dies], engine) == {dies: Status("done")}
     assert contents(dies.directory) == straight
     assert strays(dies.directory) == []
 
@@ -230,7 +230,7 @@ def test_a_stopped_campaign_saves_its_runs_and_any_engine_goes_on(cluster, tmp_p
     assert "Traceback" not in err
     assert err.splitlines()[-1] == "nsm: stopped; what was done is saved, and the same command goes on from there"
     run = RunDirectory(metrics.parent)
-    assert run.checkpoint("last").step >= run.metrics()[-1]["step"], "the step under way was finished and saved"
+    assert run.checkpoint("last").step >= run.lines()[-1]["step"], "the step under way was finished and saved"
     assert run.failure() is None
     assert strays(run.path) == []
 
@@ -244,22 +244,22 @@ def test_a_campaign_that_is_stopped_goes_on_with_the_same_bytes(cluster, straigh
             os.kill(os.getpid(), signal.SIGTERM)
 
     with RayCluster(1, "fused", cluster.address) as engine:
-        assert campaign.run([job], engine, tick) == {job: Outcome("interrupted")}
+        assert campaign.run([job], engine, tick) == {job: Status("interrupted")}
     stopped = RunDirectory(job.directory).checkpoint("last").step
     assert 100 < stopped < 8000
     seen = []
     with RayCluster(1, "fused", cluster.address) as engine:
-        assert campaign.run([job], engine, lambda _: seen.append(campaign.progress(job)[0])) == {job: Outcome("done")}
+        assert campaign.run([job], engine, lambda _: seen.append(campaign.progress(job)[0])) == {job: Status("done")}
     assert min(seen) >= stopped - stopped % 5, "it went on from where it was"
     assert contents(job.directory) == straight
 
 
 def test_a_run_in_use_is_refused_and_the_others_go_on(cluster, tmp_path):
     used, well = planned(tmp_path, used=tiny(), well=tiny())
-    with RunDirectory(used.directory).opened(used.config), RayCluster(2, "fused", cluster.address) as engine:
-        outcomes = campaign.run([used, well], engine)
-    assert "is in use by another process" in outcomes[used].reason
-    assert outcomes[well] == Outcome("done")
+    with RunDirectory(used.directory).opened(used.experiment), RayCluster(2, "fused", cluster.address) as engine:
+        ended = campaign.run([used, well], engine)
+    assert "is in use by another process" in ended[used].reason
+    assert ended[well] == Status("done")
 
 
 def test_a_node_with_other_versions_is_named(cluster, tmp_path, monkeypatch):
@@ -269,9 +269,9 @@ def test_a_node_with_other_versions_is_named(cluster, tmp_path, monkeypatch):
     true_versions = module.versions()
     monkeypatch.setattr(module, "versions", lambda: {**true_versions, "torch": "1.0"})
     with RayCluster(1, "fused", cluster.address) as engine:
-        (outcome,) = campaign.run([job], engine).values()
+        (status,) = campaign.run([job], engine).values()
     expected = rf"process \d+ on .+ has torch {re.escape(true_versions['torch'])}, not the versions of the machine that"
-    assert re.match(expected, outcome.reason)
+    assert re.match(expected, status.reason)
 
 
 def test_a_node_that_dies_is_replaced_by_another(cluster, straight, tmp_path):
@@ -288,7 +288,7 @@ def test_a_node_that_dies_is_replaced_by_another(cluster, straight, tmp_path):
             cluster.remove_node(node_of(pid, cluster))
 
     with RayCluster(1, "fused", cluster.address) as engine:
-        assert campaign.run([job], engine, tick) == {job: Outcome("done")}
+        assert campaign.run([job], engine, tick) == {job: Status("done")}
     assert removed
     assert min(after) >= removed[0] > 0, "it went on from what had come through"
     assert contents(job.directory) == straight

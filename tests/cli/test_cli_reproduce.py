@@ -14,19 +14,17 @@ from dataclasses import replace
 import pytest
 
 from nsm import documents
-from nsm.experiments import campaign, params
+from nsm.experiments import campaign, params, recipes
 from nsm.experiments.engines import local
-from nsm.experiments.engines.engine import Job, Outcome
+from nsm.experiments.engines.engine import Job, Status
 from nsm.experiments.engines.local import Local
-from nsm.experiments.machines import SYNTHETIC
 from nsm.experiments.paper import EXPERIMENTS, SEQUENCING, SINGLE, Cell, cells
-from nsm.experiments.recipes import recipe
 from nsm.experiments.results import collect
 from nsm.experiments.summary import summarise
-from nsm.pretrained import to_json
 from nsm.programs import Programs
-from nsm.training.loop import task_pair
+from nsm.training.result import Outcome, Score
 from nsm.training.run import RunDirectory
+from nsm.tree import to_json
 
 EXPECTED = {
     "single": [f"{task}/{model}" for task in SINGLE for model in ("ntm", "nutm")],
@@ -61,31 +59,31 @@ def test_every_cell_is_a_run_of_its_task(experiment, preset):
     found = cells(experiment, preset)
     assert [cell.name for cell in found] == EXPECTED[experiment]
     for cell in found:
-        task_pair(cell.config)
-        assert cell.config.preset == preset
-        assert (cell.config.machine.programs is None) == cell.model.startswith(("ntm", "mann", "dnc"))
+        cell.experiment.check()
+        assert (cell.experiment.machine.programs is None) == cell.model.startswith(("ntm", "mann", "dnc"))
 
 
 def test_the_variants_of_the_ablation():
-    found = {cell.model: cell.config for cell in cells("ablation")}
-    assert found["nutm"].key_loss == 0.1
-    assert found["key-value"] == replace(found["nutm"], key_loss=0.0)
+    found = {cell.model: cell.experiment for cell in cells("ablation")}
+    schedule = found["nutm"].schedule
+    assert schedule.key_loss == 0.1
+    assert found["key-value"] == replace(found["nutm"], schedule=replace(schedule, key_loss=0.0))
     assert found["direct"].machine.programs == Programs(2, attention="direct")
     assert found["uniform"].machine.programs == Programs(2, attention="uniform")
     assert found["ntm-2-heads"].machine.memory.read_heads == found["ntm-2-heads"].machine.memory.write_heads == 2
 
 
 def test_the_programs_of_sequencing_and_of_continual_learning():
-    counts = [cell.config.machine.programs.count for cell in cells("sequencing") if cell.model == "nutm"]
+    counts = [cell.experiment.machine.programs.count for cell in cells("sequencing") if cell.model == "nutm"]
     assert counts == [3, 3, 3, 4]
-    ntm, nutm = (cell.config.machine for cell in cells("continual"))
+    ntm, nutm = (cell.experiment.machine for cell in cells("continual"))
     assert ntm.controller.kind == nutm.controller.kind == "feed-forward"
     assert nutm.programs == Programs(6, attention="gumbel")
 
 
 def test_the_factorial_comparison_gives_both_models_both_initial_scales():
-    found = {cell.model: cell.config for cell in cells("factorial", only="associative-recall")}
-    single = {cell.model: cell.config for cell in cells("single", only="associative-recall")}
+    found = {cell.model: cell.experiment for cell in cells("factorial", only="associative-recall")}
+    single = {cell.model: cell.experiment for cell in cells("single", only="associative-recall")}
     assert found["ntm-large"] == single["ntm"], "as published"
     assert found["nutm-small"] == single["nutm"], "as published"
     for model, (as_published, other) in {"ntm": ("head", "memory"), "nutm": ("memory", "head")}.items():
@@ -97,20 +95,20 @@ def test_the_factorial_comparison_gives_both_models_both_initial_scales():
 
 def test_the_factorial_comparison_trains_sequences_of_tasks_as_it_does_single_ones():
     rows = ("repeat-copy", "copy+repeat-copy")
-    alone, sequence = ({cell.model: cell.config for cell in cells("factorial", only=row)} for row in rows)
-    for model, config in sequence.items():
-        same = ("batch_size", "iterations", "optimiser", "preset", "evaluate_every", "test_sequences")
-        assert [getattr(config, name) for name in same] == [getattr(alone[model], name) for name in same]
-        assert config.machine.interface == alone[model].machine.interface
+    alone, sequence = ({cell.model: cell.experiment for cell in cells("factorial", only=row)} for row in rows)
+    for model, experiment in sequence.items():
+        assert experiment.schedule == alone[model].schedule
+        assert experiment.optimiser == alone[model].optimiser
+        assert experiment.machine.interface == alone[model].machine.interface
 
 
 def test_the_settings_of_the_paper():
-    single = recipe("repeat-copy", "nutm", "paper")
+    single = recipes.repeat_copy("nutm", "paper").schedule
     assert (single.iterations, single.batch_size) == (100_000, 1)
-    assert recipe("long-copy", "ntm", "paper").iterations == 50_000
-    sequence = recipe("copy+repeat-copy", "ntm", "paper")
+    assert recipes.long_copy("ntm", "paper").schedule.iterations == 50_000
+    sequence = recipes.find("copy+repeat-copy")("ntm", "paper").schedule
     assert (sequence.iterations, sequence.batch_size) == (50_000, 16)
-    optimiser = single.optimiser
+    optimiser = recipes.repeat_copy("nutm", "paper").optimiser
     assert (optimiser.kind, optimiser.learning_rate, optimiser.alpha, optimiser.momentum, optimiser.clip) == (
         "rmsprop",
         1e-4,
@@ -136,9 +134,9 @@ def test_only_takes_parts_of_names_and_a_whole_name_or_row_for_itself():
 def test_only_keeps_cells_by_name_and_a_budget_cuts_their_runs():
     found = cells("single", only="recall/nutm", budget=7)
     assert [cell.name for cell in found] == ["associative-recall/nutm"]
-    config = found[0].config
-    assert (config.iterations, config.evaluate_every, config.log_every, config.checkpoint_every) == (7, 1, 1, 7)
-    assert (config.evaluate_sequences, config.test_sequences) == (7, 7)
+    cut = found[0].experiment.schedule
+    assert (cut.iterations, cut.evaluate_every, cut.log_every, cut.checkpoint_every) == (7, 1, 1, 7)
+    assert (cut.validation_sequences, cut.test_sequences) == (7, 7)
     assert cells("single", budget=10**9) == cells("single"), "a budget never makes a run longer"
 
 
@@ -151,7 +149,7 @@ def test_all_25_published_parameter_counts_are_exact(nsm):
     rows = json.loads(said.out)
     assert len(rows) == 25
     assert [row for row in rows if row["published"] != row["ours"]] == []
-    assert {row["row"] for row in rows} == {*SYNTHETIC, "babi"}
+    assert {row["row"] for row in rows} == {*SINGLE, *SEQUENCING, "continual", "babi"}
     assert {row["published"] for row in rows if row["row"] == "copy"} == {63_260, 52_206}
     said = nsm("reproduce", "params")
     assert said.out.count("exact") == 25
@@ -162,15 +160,22 @@ def test_all_25_published_parameter_counts_are_exact(nsm):
 # --- from seeds to a line of a table ----------------------------------------------------------------------------------
 
 
-def seed(cell, directory, **result):
+def seed(cell, directory, best=None, **outcome):
+    """A finished run of a cell, made up: `best` are the figures of its best machine."""
     run = RunDirectory(directory)
-    ended = {"task": cell.config.task, "model": cell.model, "seed": 0, "steps": 100, "seconds": 10.0}
-    found = {"held_out_loss": 0.1, "best_step": 100, "parameters": 10_000, "backend": "fused"}
-    unsolved = {"solved_step": None, "solved_seconds": None}
-    if "best" in result:
-        result["best"] = {"loss": 0.1, **result["best"]}
-    with run.opened(cell.config):
-        run.finish({**ended, **found, **unsolved, **result})
+    score = None if best is None else Score(100, {"loss": 0.1, **best})
+    ended = {"steps": 100, "seconds": 10.0, "solved_step": None, "solved_seconds": None, "validation_loss": 0.1}
+    ended |= {"best_step": 100, "parameters": 10_000, "backend": "fused", "best": score, "last": score}
+    with run.opened(cell.experiment):
+        run.finish(Outcome(**{**ended, **outcome}))
+    return directory
+
+
+def failed(cell, directory, reason, diverged=False):
+    """A run of a cell that failed, made up."""
+    run = RunDirectory(directory)
+    with run.opened(cell.experiment):
+        run.fail(reason, 3, diverged)
     return directory
 
 
@@ -187,10 +192,9 @@ def test_the_seeds_of_a_cell_are_summed_up(tmp_path):
         )
         for i, (bits, step, seconds) in enumerate(errors)
     ]
-    (tmp_path / "failed").mkdir()
-    RunDirectory(tmp_path / "failed").fail("for a reason", 3)
-    found = summarise(cell, [*directories, tmp_path / "failed", tmp_path / "not begun"])
-    assert (found.row, found.model, found.published) == ("repeat-copy", "nutm", 366.69)
+    directories.append(failed(cell, tmp_path / "failed", "for a reason"))
+    found = summarise(cell, [*directories, tmp_path / "not begun"])
+    assert (found.cell, cell.published) == (cell, 366.69)
     assert (found.seeds, found.failed) == (3, 1)
     assert (found.best, found.mean, found.sd, found.median) == (1.0, 4.0, 3.0, 4.0)
     assert (found.solved, found.solved_steps, found.solved_seconds) == (pytest.approx(2 / 3), 30, 5.0)
@@ -212,9 +216,7 @@ def test_a_seed_that_diverged_did_not_solve_its_task_and_one_whose_process_died_
     cell = cells("single", only="repeat-copy/nutm")[0]
     places = [seed(cell, tmp_path / "solved", best={"bit_errors": 0.0}, solved_step=20, solved_seconds=2.0)]
     for name, diverged in (("nan", True), ("inf", True), ("killed", False)):
-        places.append(tmp_path / name)
-        places[-1].mkdir()
-        RunDirectory(places[-1]).fail(name, 3, diverged)
+        places.append(failed(cell, tmp_path / name, name, diverged))
     found = summarise(cell, places)
     assert (found.seeds, found.failed, found.solved) == (1, 3, pytest.approx(1 / 3))
 
@@ -223,7 +225,7 @@ def test_a_seed_that_diverged_did_not_solve_its_task_and_one_whose_process_died_
     ("only", "result"),
     [
         ("ngrams/ntm", {"best": {"cross_entropy_bits": 130.0, "optimum_bits": 128.0}}),
-        ("continual/ntm", {"phases": [{"copy": 1.0}]}),
+        ("continual/ntm", {"phases": ({"copy": 1.0},)}),
     ],
 )
 def test_what_can_not_be_solved_has_no_share_of_seeds_that_do(tmp_path, only, result):
@@ -242,8 +244,8 @@ def test_the_optimum_beside_the_bits_of_several_seeds_is_the_mean_of_their_tests
 
 def test_accuracies_are_best_when_high_and_averaged_phase_by_phase(tmp_path):
     cell = cells("continual", only="/ntm")[0]
-    one = [{"copy": 1.0, "sort": 0.5}, {"copy": 0.75, "sort": 1.0}]
-    two = [{"copy": 0.5, "sort": 0.5}, {"copy": 0.25, "sort": 0.5}]
+    one = ({"copy": 1.0, "sort": 0.5}, {"copy": 0.75, "sort": 1.0})
+    two = ({"copy": 0.5, "sort": 0.5}, {"copy": 0.25, "sort": 0.5})
     found = summarise(cell, [seed(cell, tmp_path / str(i), phases=phases) for i, phases in enumerate((one, two))])
     assert (found.best, found.mean) == (0.875, 0.625)
     assert found.phases == [{"copy": 0.75, "sort": 0.5}, {"copy": 0.5, "sort": 0.75}]
@@ -254,28 +256,28 @@ def test_accuracies_by_presentation_have_their_interval_and_the_papers_beside_th
     tests = [{"accuracy/2": 0.8, "accuracy/2 ±": 0.03, "accuracy/4": 0.9, "accuracy/4 ±": 0.0, "error": 0.2}]
     tests.append({"accuracy/2": 0.9, "accuracy/2 ±": 0.04, "accuracy/4": 1.0, "accuracy/4 ±": 0.0, "error": 0.1})
     found = summarise(cell, [seed(cell, tmp_path / str(i), best=best) for i, best in enumerate(tests)])
-    assert (found.best, found.mean, found.published) == (0.9, pytest.approx(0.85), 0.857)
-    assert found.presentations == {
-        "2": (pytest.approx(0.85), pytest.approx(0.025), 0.857),
-        "4": (pytest.approx(0.95), 0.0, None),
-    }
+    assert (found.best, found.mean, cell.published) == (0.9, pytest.approx(0.85), 0.857)
+    assert [*found.breakdown] == ["2", "4"]
+    second, fourth = found.breakdown.values()
+    assert (second.best, second.mean, second.interval) == (0.9, pytest.approx(0.85), pytest.approx(0.025))
+    assert (fourth.mean, fourth.interval) == (pytest.approx(0.95), 0.0)
 
 
 def test_the_settings_of_few_shot_learning():
     found = {cell.name: cell for cell in cells("fewshot")}
     sizes = {"omniglot-5/mann": (None, 200), "omniglot-5/nutm": (2, 180), "omniglot-10/nutm": (3, 150)}
     for name, (programs, size) in sizes.items():
-        machine = found[name].config.machine
+        machine = found[name].experiment.machine
         assert machine.controller.size == size
         assert (machine.programs and machine.programs.count) == programs
         assert (machine.memory.read_heads, machine.memory.write_heads) == (4, 1)
         assert (machine.memory.slots, machine.memory.width) == (128, 40)
     for name, cell in found.items():
-        config = cell.config
-        assert config.persistent == ("persistent" in name)
-        assert (config.iterations, config.batch_size, config.easy_steps) == (100_000, 16, 0)
-        assert (config.optimiser.kind, config.optimiser.learning_rate) == ("rmsprop", 1e-4)
-        assert config.test_sequences >= 1_000
+        schedule, optimiser = cell.experiment.schedule, cell.experiment.optimiser
+        assert schedule.persistent == ("persistent" in name)
+        assert (schedule.iterations, schedule.batch_size, cell.experiment.task.easy_steps) == (100_000, 16, 0)
+        assert (optimiser.kind, optimiser.learning_rate) == ("rmsprop", 1e-4)
+        assert schedule.test_sequences >= 1_000
     beside = dict(found["omniglot-10-persistent/nutm"].beside)
     assert beside == pytest.approx({"accuracy/3": 0.779, "accuracy/5": 0.827})
 
@@ -315,7 +317,7 @@ def test_every_experiment_yields_its_table(everything):
         assert lines[-1].startswith(f"{experiment}: {len(names)}/{len(names)} runs, ")
     single = {(row["row"], row["model"]): row for row in document["single"]}
     assert single["repeat-copy", "nutm"]["published"] == 366.69
-    assert single["ngrams", "ntm"]["metric"] == "cross_entropy_bits"
+    assert single["ngrams", "ntm"]["measure"] == "cross_entropy_bits"
     assert single["ngrams", "ntm"]["extra"]["optimum_bits"] < single["ngrams", "ntm"]["best"]
     assert all(0 <= a <= 1 for row in document["continual"] for phase in row["phases"] for a in phase.values())
 
@@ -344,12 +346,14 @@ def test_few_shot_learning_has_a_table_by_presentation(everything, nsm):
     root, _ = everything
     said = nsm("reproduce", "fewshot", "--seeds", 1, "--budget", 2, "--out", root)
     assert said.code == 0, said.err
-    assert "per cent right at each presentation of a class" in said.out
-    assert re.search(r"omniglot-5 +nutm( +\d+\.\d±\d+\.\d){10}", said.out)
-    assert re.search(r"paper +85\.7 +91\.3 +95\.5", said.out)
+    assert "right by presentation" in said.out
+    for presentation in range(1, 11):
+        assert re.search(rf"^ *{presentation} ( +\d+\.\d%( ± \d+\.\d%)?(, paper \d\d\.\d%)?){{8}} *$", said.out, re.M)
+    assert re.search(r"^ *3 .* paper 91\.3%", said.out, re.M)
+    assert re.search(r"^ *5 .* paper 95\.5%", said.out, re.M)
     run = RunDirectory(root / "fewshot" / "paper-2" / "omniglot-5-persistent" / "mann" / "seed-0")
-    assert {"held_out", "test"} <= run.metrics()[-1].keys()
-    assert {f"accuracy/{k}" for k in range(1, 8)} <= run.metrics()[-1]["test"].keys()
+    assert {"validation", "test"} <= run.lines()[-1].keys()
+    assert {f"accuracy/{k}" for k in range(1, 8)} <= run.lines()[-1]["test"].keys()
 
 
 def test_what_another_experiment_has_run_is_copied_not_run_again(everything):
@@ -373,7 +377,7 @@ def test_only_equal_finished_runs_are_adopted(tmp_path):
     (tmp_path / "old" / "default" / "copy" / "x" / "seed-0").mkdir(parents=True)
     (tmp_path / "old" / "default" / "copy" / "x" / "seed-0" / "config.json").write_text("{}")
     there = tmp_path / "factorial" / "default" / "copy"
-    same = Cell("copy", "same", replace(tiny(), preset="paper"))  # another preset of the same values
+    same = Cell("copy", "same", tiny())
     wanted = [Job(c, seed, there / c.model / f"seed-{seed}") for c in (same, other) for seed in (0, 1)]
     assert campaign.adopt(wanted, tmp_path, "reference") == 0, "these were trained by the kernels"
     there.parent.mkdir(parents=True)
@@ -415,14 +419,14 @@ def test_only_results_of_equal_finished_runs_are_kept_from_running(tmp_path):
     there = tmp_path / "new"
     wanted = [Job(c, seed, there / c.model / f"seed-{seed}") for c in (cell, other) for seed in (0, 1)]
     place = results / "single" / "default" / "copy" / "one" / "seed-0.json"
-    assert campaign.kept(wanted, results) == {wanted[0]: place}
-    assert campaign.kept(wanted, results, "reference") == {}, "these were trained by the kernels"
+    assert campaign.published(wanted, results) == {wanted[0]: place}
+    assert campaign.published(wanted, results, "reference") == {}, "these were trained by the kernels"
     wanted[0].directory.mkdir(parents=True)
-    assert campaign.kept(wanted, results) == {}, "a run that was begun goes on"
+    assert campaign.published(wanted, results) == {}, "a run that was begun goes on"
     wanted[0].directory.rmdir()
     document = documents.read_sealed(place)
-    documents.write(place, {**document, "config": {**document["config"], "unknown": 1}})
-    assert campaign.kept(wanted, results) == {}, "what can't be read is trained"
+    documents.write(place, {**document, "experiment": {**document["experiment"], "unknown": 1}})
+    assert campaign.published(wanted, results) == {}, "what can't be read is trained"
 
 
 def test_all_with_only_takes_the_experiments_that_have_such_cells(everything, nsm):
@@ -437,78 +441,78 @@ def test_a_run_of_another_configuration_stops_the_campaign_before_it_starts(ever
     config = root / "single" / "paper-2" / "copy" / "nutm" / "seed-0" / "config.json"
     document = documents.read_sealed(config)
     try:
-        documents.write(config, {**document, "config": {**document["config"], "batch_size": 3}})
+        schedule = {**document["experiment"]["schedule"], "batch_size": 3}
+        documents.write(config, {**document, "experiment": {**document["experiment"], "schedule": schedule}})
         said = nsm("reproduce", "single", "--seeds", 2, "--budget", 2, "--out", root)
     finally:
         documents.write(config, document)
     assert said.code == 2
-    assert "holds a run of another configuration: batch_size was 3, is 1" in said.err
+    assert "holds a run of another configuration: schedule.batch_size was 3, is 1" in said.err
     assert not (root / "single" / "paper-2" / "copy" / "ntm" / "seed-1").exists()
 
 
 def tiny(**changes):
-    machine = recipe("copy", "nutm").machine
+    """A run of ten iterations; `changes` are of its schedule."""
+    experiment = recipes.copy()
+    machine = experiment.machine
     small = replace(
         machine,
         controller=replace(machine.controller, size=8),
         memory=replace(machine.memory, slots=16, width=4),
     )
-    options = {"machine": small, "evaluate_sequences": 4, "test_sequences": 4, "log_every": 5, "evaluate_every": 50}
-    return recipe("copy", "nutm", **{**options, "iterations": 10, **changes})
+    short = {"iterations": 10, "validation_sequences": 4, "test_sequences": 4, "log_every": 5, "evaluate_every": 50}
+    return replace(experiment, machine=small, schedule=replace(experiment.schedule, **{**short, **changes}))
 
 
 def test_a_run_that_diverges_or_dies_takes_no_other_with_it(monkeypatch, tmp_path):
     """Four runs on two processes: one goes well, one diverges, one's process is killed, and one comes after those."""
     monkeypatch.setattr(campaign, "TICK", 0.01)  # in a second the run that is to die might be over
     bad = replace(tiny(), optimiser=replace(tiny().optimiser, learning_rate=1e30))
-    configs = {"diverges": bad, "dies": tiny(iterations=1500), "well": tiny(), "after": tiny()}
-    planned = [Job(Cell("row", name, config), 0, tmp_path / name) for name, config in configs.items()]
+    runs = {"diverges": bad, "dies": tiny(iterations=1500), "well": tiny(), "after": tiny()}
+    planned = [Job(Cell("row", name, experiment), 0, tmp_path / name) for name, experiment in runs.items()]
     dies = planned[1]
     killed = []
 
     def tick(known):
-        if not killed and known.get(dies, Outcome("done")) is None and campaign.progress(dies)[0] > 100:
+        if not killed and known.get(dies, Status("done")) is None and campaign.progress(dies)[0] > 100:
             killed.append(int((dies.directory / "lock").read_text()))
             os.kill(killed[0], signal.SIGKILL)
 
     with Local(2, "fused") as engine:
-        outcomes = {job.cell.model: outcome for job, outcome in campaign.run(planned, engine, tick).items()}
-    assert outcomes["well"] == outcomes["after"] == Outcome("done")
-    assert outcomes["diverges"].status == "failed"
-    assert re.match("(the loss|a gradient|a weight) .*; the first bad tensor is ", outcomes["diverges"].reason)
-    assert outcomes["dies"] == Outcome("failed", "its process died with exit code -9")
+        ended = {job.cell.model: status for job, status in campaign.run(planned, engine, tick).items()}
+    assert ended["well"] == ended["after"] == Status("done")
+    assert ended["diverges"].word == "failed"
+    assert re.match("(the loss|a gradient|a weight) .*; the first bad tensor is ", ended["diverges"].reason)
+    assert ended["dies"] == Status("failed", "its process died with exit code -9")
     failures = {job.cell.model: RunDirectory(job.directory).failure() for job in planned}
-    assert failures["dies"]["reason"] == "its process died with exit code -9"
-    assert "the first bad tensor is" in failures["diverges"]["reason"]
+    assert failures["dies"].reason == "its process died with exit code -9"
+    assert "the first bad tensor is" in failures["diverges"].reason
     assert failures["well"] is failures["after"] is None
     table = {job.cell.model: summarise(job.cell, [job.directory]) for job in planned}
-    assert [(table[name].seeds, table[name].failed) for name in configs] == [(0, 1), (0, 1), (1, 0), (1, 0)]
+    assert [(table[name].seeds, table[name].failed) for name in runs] == [(0, 1), (0, 1), (1, 0), (1, 0)]
     # Once more: what died goes on from its checkpoint and ends; what is done stays.
     with Local(1, "fused") as engine:
-        assert campaign.run([dies, planned[2]], engine) == {dies: Outcome("done"), planned[2]: Outcome("done")}
+        assert campaign.run([dies, planned[2]], engine) == {dies: Status("done"), planned[2]: Status("done")}
     assert RunDirectory(dies.directory).failure() is None
 
 
 def test_a_bug_in_a_run_is_told_with_its_kind(monkeypatch, tmp_path):
     from nsm.training import loop
 
-    def broken(*_):
+    def broken(*_, **__):
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr(loop, "train", broken)
-    outcome = local._train(json.dumps(to_json(tiny())), str(tmp_path), "fused")
-    assert outcome == Outcome("failed", "ZeroDivisionError: by zero")
+    status = local._train(json.dumps(to_json(tiny())), str(tmp_path), "fused")
+    assert status == Status("failed", "ZeroDivisionError: by zero")
 
 
 def test_a_failed_run_shows_in_the_table_and_in_the_exit_code(nsm, monkeypatch, tmp_path):
     """What happens after a campaign with a failure, without running one."""
 
     def run(planned, engine, tick):
-        outcomes = {job: Outcome("done") for job in planned}
-        outcomes[planned[0]] = Outcome("failed", "no space left")
-        RunDirectory(planned[0].directory).path.mkdir(parents=True)
-        RunDirectory(planned[0].directory).fail("no space left", 3)
-        return outcomes
+        failed(planned[0].cell, planned[0].directory, "no space left")
+        return {job: Status("done") for job in planned} | {planned[0]: Status("failed", "no space left")}
 
     monkeypatch.setattr(campaign, "run", run)
     arguments = ("reproduce", "single", "--seeds", 1, "--only", "copy/ntm", "--out", tmp_path, "--budget")
@@ -536,7 +540,7 @@ def under_way(root, ended):
 def assert_saved(runs):
     for run in map(RunDirectory, runs):
         saved = run.checkpoint("last").step
-        assert saved >= run.metrics()[-1]["step"], "the step under way was finished and saved"
+        assert saved >= run.lines()[-1]["step"], "the step under way was finished and saved"
         assert run.failure() is None
 
 

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 import pytest
 from matplotlib.figure import Figure
 
+from cli.conftest import MACHINE
 from nsm import documents
 from nsm.commands import serve
 from nsm.reports import figures
 from nsm.reports.execution import execute
 from nsm.tasks import with_ranges
-from nsm.training.loop import task_pair
 from nsm.training.run import RunDirectory
 
 
@@ -39,12 +39,13 @@ def test_the_page_lies_in_the_run_and_has_what_was_asked_for(trained, tmp_path, 
     assert said.out == f"The page is {run / 'view.html'}: open it in a browser.\n"
     shown = data(run / "view.html")
     assert shown["title"] == "copy, NUTM"
-    assert {"2 stored programs a head, key-value", "length 7", "seed 0, tested with 0"} <= set(shown["facts"])
+    facts = {"2 stored programs a head, key-value", "length 7", "seed 0, test sequences of seed 0"}
+    assert facts <= set(shown["facts"])
     assert [e["steps"] for e in shown["executions"]] == [16] * len(shown["executions"])
     assert [e["name"].split(",")[0] for e in shown["executions"][:2]] == ["test sequence 1", "test sequence 2"]
     assert shown["executions"][0]["heads"][0]["address"]["shape"] == [16, 20]
     machine = RunDirectory(trained).machine()
-    task = with_ranges(task_pair(RunDirectory(trained).config()).test, length=7)
+    task = with_ranges(RunDirectory(trained).experiment.task.tested, length=7)
     assert [e["errors"] for e in shown["executions"]] == [e.errors for e in execute(machine, task, 2, 0, 20)]
 
 
@@ -73,7 +74,7 @@ def test_the_same_command_writes_the_same_page(trained, tmp_path, nsm):
 
 
 def test_every_phase_of_continual_learning_can_be_watched(tmp_path, nsm):
-    options = ["--size", "8", "--slots", "16", "--width", "4", "--evaluate-sequences", "2", "--test-sequences", "2"]
+    options = [*MACHINE, "--validation-sequences", "2", "--test-sequences", "2"]
     assert nsm("train", "continual", *options, "--iterations", 4, "--out", tmp_path / "run").code == 0
     said = nsm("view", tmp_path / "run", "--samples", 1)
     assert said.code == 0, said.err
@@ -90,9 +91,9 @@ def test_a_run_with_nothing_to_watch_is_one_sentence(trained, tmp_path, nsm, bro
         words = "has no checkpoint yet: train it first"
     elif broken == "no memory":
         document = documents.read_sealed(run / "config.json")
-        document["config"]["machine"]["memory"] = None
+        document["experiment"]["machine"]["memory"] = None
         documents.write(run / "config.json", document)
-        words = "has no memory of a known kind: there is nothing to watch"
+        words = "can't be loaded: memory must be"
     else:
         (run / "config.json").write_text("{")
         words = "is damaged: not JSON"

@@ -14,16 +14,10 @@ import numpy as np
 import torch
 
 import nsm
-from nsm import nested
+from nsm.pytree import tree_leaves, tree_map
 
 TOLERANCE = 2e-5
 TIMES = 4
-
-
-def leaves(tree: Any) -> list[Any]:
-    found: list[Any] = []
-    nested.apply(found.append, tree)
-    return found
 
 
 class Case:
@@ -48,14 +42,14 @@ class Case:
 
         self.machine, self.lengths = machine, lengths or [steps] * batch
         self.x = randn(steps, batch, machine.config.input_size)
-        state = nested.apply(lambda t: t.detach().clone(), machine.initial_state(batch, slots))
+        state = tree_map(lambda t: t.detach().clone(), machine.initial_state(batch, slots))
         if not fresh:
-            state = nested.apply(lambda t: t + 0.1 * torch.rand(t.shape, generator=generator), state)
+            state = tree_map(lambda t: t + 0.1 * torch.rand(t.shape, generator=generator), state)
         self.state, self.noise = state, nsm.Noise()
         if cell_noise or machine._noisy:
             self.noise = machine.draw_noise(steps, batch, generator=generator, cell=cell_noise)
         self.d_out = randn(steps, batch, machine.config.output_size)
-        self.d_final = nested.apply(lambda t: 0.3 * randn(*t.shape), state)
+        self.d_final = tree_map(lambda t: 0.3 * randn(*t.shape), state)
 
     def reference(self, dtype: torch.dtype) -> dict[str, np.ndarray]:
         """Everything by name, from the reference."""
@@ -80,17 +74,17 @@ class Case:
 
     def _found(self, machine: nsm.Machine, backend: str, dtype: torch.dtype) -> dict[str, np.ndarray]:
         machine.backend = backend
-        state = nested.apply(lambda t: t.to(dtype, copy=True).requires_grad_(), self.state)
+        state = tree_map(lambda t: t.to(dtype, copy=True).requires_grad_(), self.state)
         x = self.x.to(dtype, copy=True).requires_grad_()
         noise = nsm.Noise(*(None if n is None else n.to(dtype) for n in self.noise))
         out, final = machine(x, state, lengths=self.lengths, noise=noise)
-        ends = zip(leaves(final), leaves(self.d_final), strict=True)
+        ends = zip(tree_leaves(final), tree_leaves(self.d_final), strict=True)
         loss = (out * self.d_out).sum() + sum((leaf * d).sum() for leaf, d in ends)
         names = [name for name, _ in machine.named_parameters()]
-        names += [f"initial {i}" for i in range(len(leaves(state)))] + ["x"]
-        inputs = [*machine.parameters(), *leaves(state), x]
+        names += [f"initial {i}" for i in range(len(tree_leaves(state)))] + ["x"]
+        inputs = [*machine.parameters(), *tree_leaves(state), x]
         gradients = torch.autograd.grad(loss, inputs, allow_unused=True)
-        found = {"out": out, **{f"final {i}": leaf for i, leaf in enumerate(leaves(final))}}
+        found = {"out": out, **{f"final {i}": leaf for i, leaf in enumerate(tree_leaves(final))}}
         for name, value, gradient in zip(names, inputs, gradients, strict=True):
             if not name.startswith("controller.initial."):  # reached through the initial state
                 found[name] = torch.zeros_like(value) if gradient is None else gradient

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import nsm
-from nsm import machine as machine_module
-from nsm import nested
+from nsm import backends
 from nsm.fused import cache
+from nsm.pytree import tree_map
 
 MEMORIES = {
     "ntm": nsm.NTM(slots=12, width=5, read_heads=2, write_heads=2),
@@ -45,7 +45,7 @@ def test_traces_are_the_same(memory):
     x = torch.randn(7, 3, 4, generator=torch.Generator().manual_seed(1))
     _, _, ours = build(memory)(x, lengths=[7, 2, 5], trace="memory")
     _, _, theirs = build(memory, "reference")(x, lengths=[7, 2, 5], trace="memory")
-    nested.apply(lambda a, b: torch.testing.assert_close(a, b.detach(), rtol=1e-4, atol=1e-5), ours, theirs)
+    tree_map(lambda a, b: torch.testing.assert_close(a, b.detach(), rtol=1e-4, atol=1e-5), ours, theirs)
     assert build(memory)(x, trace=True)[2].memory is None
 
 
@@ -56,7 +56,7 @@ def test_a_state_handed_on_equals_one_long_sequence(memory):
     first, middle = machine(x[:4])
     second, last = machine(x[4:], middle)
     assert torch.equal(torch.cat([first, second]), whole)
-    nested.apply(lambda a, b: torch.testing.assert_close(a, b, rtol=0, atol=0), last, end)
+    tree_map(lambda a, b: torch.testing.assert_close(a, b, rtol=0, atol=0), last, end)
 
 
 def test_batch_first_is_the_transposed():
@@ -91,7 +91,7 @@ class Mine(nsm.Memory):
 
 
 def test_what_is_not_covered_falls_back_and_says_so_once(caplog, monkeypatch):
-    monkeypatch.setattr(machine_module, "_told", set())
+    monkeypatch.setattr(backends, "_told", set())
     machine = build(Mine(), "auto")
     with caplog.at_level(logging.WARNING, logger="nsm"):
         machine(torch.randn(2, 1, 4))
@@ -110,7 +110,7 @@ def test_fused_refuses_by_name_what_it_does_not_cover():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_precisions_run_the_reference_without_a_word(dtype, caplog, monkeypatch):
-    monkeypatch.setattr(machine_module, "_told", set())
+    monkeypatch.setattr(backends, "_told", set())
     with caplog.at_level(logging.WARNING, logger="nsm"):
         out, _ = build(backend="auto").to(dtype)(torch.randn(2, 1, 4, dtype=dtype))
     assert out.dtype == dtype

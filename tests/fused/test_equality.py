@@ -1,5 +1,7 @@
 """Fused equals reference: outputs, final state and every gradient, whatever the shape."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 import nsm
 from fused.compare import Case, assert_equal
+from nsm.experiments.choice import as_in_the_paper, as_the_authors
 from nsm.fused import passes, tape
 
 ATTENTION = ("key-value", "direct", "uniform", "gumbel")
@@ -66,11 +69,12 @@ def test_controllers_whose_rows_are_kept_apart(memory, controller):
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("preset", ["default", "paper", "authors"])
+@pytest.mark.parametrize("preset", [replace, as_in_the_paper, as_the_authors], ids=["default", "paper", "authors"])
 def test_from_the_machines_own_initial_state(memory, preset):
     """Blank tapes are full of ties: slots alike, usage zero everywhere."""
     torch.manual_seed(0)
-    machine = nsm.NUTM(5, 3, 3, controller=nsm.Controller(size=16), memory=MEMORIES[memory], preset=preset)
+    config = nsm.MachineConfig(5, 3, nsm.Controller(size=16), MEMORIES[memory], nsm.Programs(3))
+    machine = nsm.Machine.from_config(preset(config))
     assert_equal(Case(machine, 7, 2, fresh=True))
 
 

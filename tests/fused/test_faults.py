@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import nsm
-from fused.compare import TOLERANCE, Case, leaves
+from fused.compare import TOLERANCE, Case
 from fused.test_equality import ATTENTION, MEMORIES, build
+from nsm.pytree import tree_leaves
 
 VALUES = (math.nan, math.inf, -math.inf, 1e38)
 
@@ -33,14 +34,14 @@ def outcome(case, backend, grad=False):
     machine.backend = backend
     with torch.set_grad_enabled(grad):
         out, final = machine(case.x, case.state, lengths=case.lengths, noise=case.noise)
-    tensors = [out.transpose(0, 1), *leaves(final)]
+    tensors = [out.transpose(0, 1), *tree_leaves(final)]
     return [tensor.detach().flatten(1).numpy().copy() for tensor in tensors]
 
 
 def places(case):
     """Every tensor a number of which may be at fault, and the axis of samples if it has one."""
     found = [(parameter.data, None) for parameter in case.machine.parameters()]
-    found += [(leaf, 0) for leaf in leaves(case.state)] + [(case.x, 1)]
+    found += [(leaf, 0) for leaf in tree_leaves(case.state)] + [(case.x, 1)]
     found += [(noise, 1) for noise in case.noise if noise is not None]
     return [(tensor, axis) for tensor, axis in found if tensor.numel()]
 

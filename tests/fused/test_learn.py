@@ -10,7 +10,7 @@ import nsm
 from fused.compare import TIMES, TOLERANCE, errors
 from nsm.fused import passes
 from nsm.tasks import Batch, Copy
-from nsm.training.config import RunConfig
+from nsm.training.experiment import Experiment, Schedule
 from nsm.training.learner import FusedLearner
 
 MEMORIES = [nsm.NTM(slots=20, width=6), nsm.LRUA(slots=20, width=6), nsm.DNC(slots=20, width=6)]
@@ -29,7 +29,7 @@ def batch():
 def learner(memory, threads=1):
     generator = torch.Generator().manual_seed(0)
     machine = nsm.NUTM(4, 3, 2, controller=nsm.Controller(size=16), memory=memory, generator=generator)
-    return FusedLearner(machine, RunConfig("copy", machine.config, key_loss=0.0), threads)
+    return FusedLearner(machine, Experiment(Copy(), machine.config, schedule=Schedule(key_loss=0.0)), threads)
 
 
 def learned(made):

@@ -10,7 +10,7 @@ import nsm
 from nsm.fused import passes, workspace
 from nsm.fused.workspace import HELD, LARGE, Pool, pool
 from nsm.tasks import Copy
-from nsm.training.config import RunConfig
+from nsm.training.experiment import Experiment, Schedule
 from nsm.training.learner import FusedLearner
 
 MEMORIES = [nsm.NTM(slots=64, width=16), nsm.LRUA(slots=64, width=16), nsm.DNC(slots=64, width=16)]
@@ -47,8 +47,8 @@ def test_batches_of_any_shape_leave_no_more_than_the_bound(memory, small):
 
 def test_training_on_random_tapes_and_lengths_leaves_no_more_than_the_bound(small):
     machine = nsm.NUTM(10, 8, 2, controller=nsm.Controller(size=32), memory=nsm.NTM(slots=128, width=20))
-    config = RunConfig("copy", machine.config, batch_size=4, random_slots=True, cell_noise=0.1)
-    learner = FusedLearner(machine, config, threads=2)
+    schedule = Schedule(batch_size=4, random_slots=True, cell_noise=0.1)
+    learner = FusedLearner(machine, Experiment(Copy(), machine.config, schedule=schedule), threads=2)
     for step in range(80):
         learner.step(Copy(), Copy().batch(0, 0, step, 4), step)
         assert held() <= small

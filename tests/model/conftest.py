@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from nsm import nested
 from nsm.machine import Machine
+from nsm.pytree import tree_map
 
 ROUNDING = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -31,10 +31,10 @@ def backend(request, monkeypatch):
 
 def in_single_precision(fused):
     def forward(machine, weights, x, state, lengths, trace, noise):
-        single = nested.apply(lambda tensor: tensor.float(), state)
+        single = tree_map(lambda tensor: tensor.float(), state)
         drawn = type(noise)(*(None if drawn is None else drawn.float() for drawn in noise))
         found = fused(machine, weights, x.float(), single, lengths, trace, drawn)
-        return nested.apply(lambda tensor: tensor.to(x.dtype), found)
+        return tree_map(lambda tensor: tensor.to(x.dtype), found)
 
     return forward
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from nsm import DNC, LRUA, MANN, NTM, NUTM, Controller, Interface, MachineConfig, Noise, Programs, StoredProgramLinear
+from nsm import DNC, LRUA, MANN, NTM, NUTM, Controller, Interface, Noise, Programs, StoredProgramLinear
 from nsm.programs import ProgramMemory
 
 STEPS, BATCH = 4, 2
@@ -261,14 +261,6 @@ UNKNOWN = {
     "loss": (
         lambda: Programs(2, loss="meann"),
         r"loss must be one of 'sum', 'mean', was 'meann'; did you mean 'mean'\?",
-    ),
-    "preset": (
-        lambda: NUTM(3, 2, preset="author"),
-        r"preset must be one of 'default', 'paper', 'authors', was 'author'; did you mean 'authors'\?",
-    ),
-    "preset, of a configuration": (
-        lambda: MachineConfig(3, 2).preset("papers"),
-        r"preset must be .* was 'papers'; did you mean 'paper'\?",
     ),
     "order, ntm": (
         lambda: NTM(order="read_first"),

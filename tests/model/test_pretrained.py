@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import pytest
@@ -33,9 +33,8 @@ from nsm import (
 from nsm.checks import UserError
 from nsm.controllers import NETWORKS
 from nsm.memories import MemoryConfig
-from nsm.pretrained import ADDED, from_json, to_json
 from nsm.programs import ATTENTION
-from nsm.training.config import RunConfig
+from nsm.tree import from_json, to_json
 
 EXACT = {"rtol": 0.0, "atol": 0.0}
 
@@ -78,11 +77,10 @@ def test_every_controller_and_attention(kind, attention, tmp_path):
     made = NUTM(
         3,
         2,
-        Programs(3, attention=attention, temperature=2, query_bias=False),
+        Programs(3, attention=attention, temperature=2, query_bias=False, bounded_keys=True, strength_scale=0.5),
         controller=Controller(kind, size=4, biases=1, layer_norm=kind == "lstm"),
-        memory=NTM(5, 3),
-        interface=Interface(norm=True),
-        preset="authors",
+        memory=NTM(5, 3, initial_memory="random", initial_address="zeros"),
+        interface=Interface(norm=True, fan="head"),
         batch_first=True,
     )
     made.save_pretrained(tmp_path)
@@ -141,13 +139,30 @@ def test_a_class_of_ones_own_comes_back_as_itself_or_as_what_it_is_made_from(tmp
         MANN.from_pretrained(tmp_path)
 
 
-def test_a_memory_whose_configuration_is_unknown_can_not_be_saved(tmp_path):
+@dataclass(frozen=True)
+class Wider(NTM):
+    """A configuration of one's own."""
+
+    more: int = 0
+
+
+def test_a_memory_whose_configuration_is_ones_own_comes_back_by_its_module_and_name(tmp_path):
+    made = NUTM(3, 2, controller=Controller(size=4), memory=Wider(slots=5, width=3, more=7))
+    made.save_pretrained(tmp_path)
+    document = json.loads((tmp_path / "config.json").read_text())
+    assert document["config"]["memory"]["kind"] == f"{__name__}:Wider"
+    back = NUTM.from_pretrained(tmp_path)
+    assert back.config.memory == made.config.memory
+    same(made, back)
+
+
+def test_a_memory_whose_configuration_is_not_found_again_can_not_be_saved(tmp_path):
     @dataclass(frozen=True)
-    class Wider(NTM):
+    class Local(NTM):
         pass
 
-    machine = NUTM(3, 2, controller=Controller(size=4), memory=Wider(slots=5, width=3))
-    with pytest.raises(UserError, match="memory must be one of ntm, lrua, dnc to be written, was a Wider"):
+    machine = NUTM(3, 2, controller=Controller(size=4), memory=Local(slots=5, width=3))
+    with pytest.raises(UserError, match="Local is defined inside a function: define it in a module"):
         machine.save_pretrained(tmp_path / "there")
     assert not list(tmp_path.rglob("*.json"))
 
@@ -177,7 +192,7 @@ def test_the_directory_holds_data_only(tmp_path):
     assert files(tmp_path) == ["config.json", "model.safetensors"]
     document = json.loads((tmp_path / "config.json").read_text())
     assert document["machine"] == "NUTM"
-    assert document["config"]["memory"]["kind"] == "ntm"
+    assert document["config"]["memory"]["kind"] == "NTM"
     # A pickle starts with its protocol byte, and torch.save's zip with PK.
     assert (tmp_path / "model.safetensors").read_bytes()[8:9] == b"{"
     assert set(load_file(tmp_path / "model.safetensors")) == set(NUTM(3, 2, memory=NTM(5, 3)).state_dict())
@@ -248,20 +263,26 @@ def test_json_of_something_else(saved, content):
     refuses(saved, r"config\.json does not describe an nsm machine")
 
 
-@pytest.mark.parametrize("version", [2, 0, None, "1"])
+@pytest.mark.parametrize("version", [1, 3, 0, None, "2"])
 def test_another_version(saved, version):
     edit(saved, lambda document: document.update(version=version))
-    refuses(saved, f"has format version {version!r}; this nsm reads version 1")
+    refuses(saved, f"has format version {version!r}; this nsm reads version 2")
 
 
-def test_files_without_options_that_came_later_mean_what_they_meant():
-    for option, meaning in ADDED.items():
-        owner, name = option.split(".")
-        cls = {kind.__name__: kind for kind in (Controller, Interface, LRUA, RunConfig)}[owner]
-        sizes = {"task": "copy", "machine": NUTM(3, 2, 2).config} if cls is RunConfig else {}
-        document = to_json(cls(**sizes))
-        del document[name]
-        assert getattr(from_json(MemoryConfig if cls is LRUA else cls, document), name) == meaning
+@pytest.mark.parametrize("part", [Controller(), Interface(), Programs(), NTM(), LRUA(), DNC()], ids=repr)
+def test_a_file_without_an_option_that_came_later_means_its_default(part):
+    base = MemoryConfig if isinstance(part, MemoryConfig) else type(part)
+    for field in fields(part):
+        document = to_json(part)
+        del document[field.name]
+        assert from_json(base, document) == part
+
+
+def test_a_saved_machine_without_options_that_came_later(saved):
+    edit(saved, lambda document: (document["config"]["controller"].pop("gain"), document["config"].pop("interface")))
+    config = NUTM.from_pretrained(saved).config
+    assert config.controller == Controller(size=4)
+    assert config.interface == Interface()
 
 
 DAMAGES = {
@@ -273,8 +294,7 @@ DAMAGES = {
         lambda c: c["memory"].update(slot=3),
         r"a field of config\.memory .* was 'slot'; did you mean 'slots'\?",
     ),
-    "missing field": (lambda c: c["controller"].pop("gain"), r"config\.controller\.gain is missing"),
-    "missing part": (lambda c: c.pop("interface"), r"config\.interface is missing"),
+    "missing field": (lambda c: c.pop("output_size"), r"config\.output_size is missing"),
     "text for a number": (lambda c: c["memory"].update(slots="5"), r"config\.memory\.slots must be int, was '5'"),
     "fraction for an integer": (lambda c: c.update(input_size=3.5), r"config\.input_size must be int, was 3\.5"),
     "truth for an integer": (lambda c: c.update(input_size=True), r"config\.input_size must be int, was True"),
@@ -282,10 +302,20 @@ DAMAGES = {
     "null": (lambda c: c.update(output_size=None), r"config\.output_size must be int, was None"),
     "list for a part": (lambda c: c.update(controller=[]), r"config\.controller must be an object, was \[\]"),
     "unknown memory": (
-        lambda c: c["memory"].update(kind="nmt"),
-        r"config\.memory\.kind must be one of .* was 'nmt'; did you mean 'ntm'\?",
+        lambda c: c["memory"].update(kind="NMT"),
+        r"config\.memory\.kind must be one of .* was 'NMT'; did you mean 'NTM'\?",
     ),
     "memory without a kind": (lambda c: c["memory"].pop("kind"), r"config\.memory\.kind must be one of"),
+    "memory of a module that is not there": (
+        lambda c: c["memory"].update(kind="this:Memory"),
+        r"config\.memory is a this:Memory, which is not one of nsm's: import this first",
+    ),
+    "memory that its module has not": (
+        lambda c: c["memory"].update(kind="os:path.Memory"),
+        r"config\.memory is a os:path\.Memory, .*: os has no such MemoryConfig",
+    ),
+    "memory that is none": (lambda c: c["memory"].update(kind="os:system"), r"os has no such MemoryConfig"),
+    "memory of no name": (lambda c: c["memory"].update(kind=[]), r"config\.memory\.kind must be one of .* was '\[\]'"),
     "unknown controller": (
         lambda c: c["controller"].update(kind="lsm"),
         r"controller must be .* was 'lsm'; did you mean 'lstm'\?",
@@ -305,6 +335,7 @@ def test_a_damaged_configuration(saved, damage):
     change, match = DAMAGES[damage]
     edit(saved, lambda document: change(document["config"]))
     refuses(saved, r"config\.json is damaged: .*" + match)
+    assert "this" not in sys.modules, "a file has nothing imported"
 
 
 def test_no_configuration_at_all(saved):

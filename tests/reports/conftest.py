@@ -9,7 +9,8 @@ import torch
 
 from nsm import DNC, LRUA, NTM, NUTM, Controller
 from nsm.machine import MANN
-from nsm.reports.execution import Execution, HeadTrace, execute
+from nsm.plots.heads import HeadTrace
+from nsm.reports.execution import Execution, execute
 from nsm.tasks import Copy, Padded
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -12,8 +12,9 @@ from nsm.checks import UserError
 from nsm.data.stories import vocabulary
 from nsm.memories import Addresses, Memory
 from nsm.memories.memory import Head
-from nsm.reports.execution import POOL, execute, probabilities
-from nsm.tasks import Classification, Continual, Copy, Omniglot, Padded, RepeatCopy, Sequencing
+from nsm.plots.heads import used_slots
+from nsm.reports.execution import POOL, execute
+from nsm.tasks import Classification, Copy, Mixture, Omniglot, Padded, PrioritySort, RepeatCopy, Sequencing
 from nsm.tasks.babi import Babi
 from nsm.training.evaluation import TEST
 
@@ -83,8 +84,8 @@ def test_of_choices_the_one_taken_is_wrong_or_right(known):
 
 def test_choices_are_answered_by_softmax():
     logits = torch.tensor([[[1.0, 2.0, 3.0]]])
-    assert probabilities(logits, Choose()).sum() == pytest.approx(1)
-    assert probabilities(logits, Copy(width=3))[0, 0, 2] == pytest.approx(torch.sigmoid(torch.tensor(3.0)).item())
+    assert Choose().probabilities(logits).sum() == pytest.approx(1)
+    assert Copy(width=3).probabilities(logits)[0, 0, 2] == pytest.approx(torch.sigmoid(torch.tensor(3.0)).item())
 
 
 def test_the_words_of_question_answering_are_known():
@@ -106,12 +107,12 @@ def test_the_slots_in_use_go_around_the_end_of_the_tape(known):
     long = np.zeros((6, 40), np.float32)
     long[np.arange(6), [38, 39, 0, 1, 2, 3]] = 1
     reader = replace(known.heads[0], address=long)
-    assert replace(known, heads=(reader,)).used_slots() == (36, 10)
+    assert used_slots([reader]) == (36, 10)
     middle = replace(reader, address=np.roll(long, 10, axis=1))
-    assert replace(known, heads=(middle,)).used_slots() == (6, 10)
+    assert used_slots([middle]) == (6, 10)
     nowhere = replace(reader, address=np.full((6, 40), 1 / 40))
-    assert replace(known, heads=(nowhere,)).used_slots() == (0, 40)
-    assert known.used_slots() == (0, 8), "a short tape is shown whole"
+    assert used_slots([nowhere]) == (0, 40)
+    assert used_slots(known.heads) == (0, 8), "a short tape is shown whole"
 
 
 def test_subtasks_have_their_names():
@@ -124,12 +125,12 @@ def test_subtasks_have_their_names():
     assert run.stretches()[0][0] == 1
 
 
-def test_every_phase_of_continual_learning_is_shown():
-    task = Continual((("first", Copy(width=2, length=(1, 3))), ("second", Copy(width=1, length=(1, 3)))))
+def test_every_task_of_a_mixture_is_shown():
+    task = Mixture((Copy(width=2, length=(1, 3)), PrioritySort(width=1, items=3, sorted_items=2)))
     machine = NUTM(4, 2, controller=Controller(size=4), memory=NTM(slots=8, width=3))
     names = [run.name for run in execute(machine, task, 1)]
-    assert any(name.startswith("first, test sequence 1") for name in names)
-    assert any(name.startswith("second, test sequence 1") for name in names)
+    assert any(name.startswith("copy, test sequence 1") for name in names)
+    assert any(name.startswith("priority-sort, test sequence 1") for name in names)
 
 
 def test_a_longer_tape_is_traced_as_long_as_it_is(traced):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nsm.plots import style
 from nsm.reports import figures
-from nsm.reports.figures import style
 
 
 def labelled(figure, word):

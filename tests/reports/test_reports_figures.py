@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nsm.plots import style
 from nsm.reports import figures
-from nsm.reports.figures import style
 from nsm.reports.figures.states import principal_components, processing_states, silhouette
 from reports.made_up import curve
 

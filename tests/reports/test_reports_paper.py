@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cli.conftest import TINY, call
+from cli.conftest import call
 from nsm.experiments import paper as published
 from nsm.experiments.paper import PUBLISHED_SINGLE, SEQUENCING, SINGLE
 from nsm.reports.document import (
@@ -24,7 +24,7 @@ from nsm.reports.paper import beyond, machines, others, synthetic
 from nsm.reports.paper.claims import Claim, judge
 from nsm.reports.paper.evidence import Evidence, Settings
 from nsm.reports.paper.report import report
-from reports.made_up import curve, keep
+from reports.made_up import TINY, curve, keep
 
 WHOLE = Settings("paper")
 
@@ -337,8 +337,8 @@ def test_few_shot_results_stand_beside_the_published_ones(root):
 
 def test_question_answering_that_is_not_over_shows_its_last_epoch(root):
     def line(step, error):
-        held_out = {"error": error} | {f"word_error/qa{n}": error for n in range(1, 21)}
-        return {"step": step, "loss": 1.0, "held_out": held_out}
+        validation = {"error": error} | {f"word_error/qa{n}": error for n in range(1, 21)}
+        return {"step": step, "loss": 1.0, "validation": validation}
 
     curve = [line(100, 0.5), line(200, 0.25)]
     keep(root, "babi", "default", "babi", "nutm-4", 0, iterations=1000, curve=curve, over=False)
@@ -392,7 +392,8 @@ def test_question_answering_stands_beside_the_published_numbers(root):
 def trained_runs(tmp_path_factory):
     """A run of either model on a sequence and on Copy, of two iterations: what they do is nonsense, but they do it."""
     runs = tmp_path_factory.mktemp("machines") / "runs"
-    small = ["--size", 8, "--slots", 32, "--width", 4, "--evaluate-sequences", 2, "--test-sequences", 2]
+    small = ["--controller.size", 8, "--memory.slots", 32, "--memory.width", 4]
+    small += ["--validation-sequences", 2, "--test-sequences", 2]
     for experiment, task in (("single", "copy"), ("sequencing", "copy+repeat-copy")):
         for model in ("ntm", "nutm"):
             place = runs / experiment / "default" / task / model / "seed-0"

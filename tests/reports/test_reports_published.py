@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nsm.cli import main
-from nsm.training.evaluation import HELD_OUT, evaluate
-from nsm.training.loop import task_pair
+from nsm.training.evaluation import VALIDATION, evaluate
 from nsm.training.run import RunDirectory
 
 KEPT = Path(__file__).parents[2] / "results" / "models"
@@ -35,20 +34,21 @@ def test_no_machine_is_passed_over():
 
 @pytest.mark.parametrize("name", machines("single", "ablation", "factorial", "sequencing"))
 def test_a_kept_machine_makes_the_mistakes_that_were_published(name):
-    published = RunDirectory(KEPT / name).result()["best"]
-    found = evaluated(name)
+    published = RunDirectory(KEPT / name).outcome().best.figures
+    found = evaluated(name)["figures"]
     assert found["sequences"] == published["sequences"]
     # Equal to the last bit where it was measured; another processor rounds otherwise.
-    for metric in ("bit_errors", "l1_errors", "cross_entropy_bits"):
-        assert found[metric] == pytest.approx(published[metric], rel=1e-2, abs=0.05), metric
+    for measure in ("bit_errors", "l1_errors", "cross_entropy_bits"):
+        assert found[measure] == pytest.approx(published[measure], rel=1e-2, abs=0.05), measure
 
 
 @pytest.mark.parametrize("name", machines("continual"))
 def test_a_machine_that_learned_one_task_after_another_still_knows_what_was_published(name):
     run = RunDirectory(KEPT / name)
-    config, machine = run.config(), run.machine("last")
+    experiment, machine = run.experiment, run.machine("last")
+    sequences = experiment.schedule.validation_sequences
     found = {
-        task: evaluate(machine, phase, config.evaluate_sequences, config.seed, HELD_OUT).averages()["bit_accuracy"]
-        for task, phase in task_pair(config).train.tasks.items()
+        task: evaluate(machine, part, sequences, experiment.seed, VALIDATION).averages()["bit_accuracy"]
+        for task, part in experiment.task.parts.items()
     }
-    assert found == pytest.approx(run.result()["phases"][-1], abs=0.01)
+    assert found == pytest.approx(run.outcome().phases[-1], abs=0.01)

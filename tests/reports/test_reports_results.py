@@ -10,17 +10,19 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from cli.conftest import TINY, call
+from cli.conftest import call
 from nsm import documents
 from nsm.checks import UserError
-from nsm.experiments import intervals, results
+from nsm.experiments import intervals, recipes, results
 from nsm.experiments.paper import Cell, cells
 from nsm.experiments.results import Key
 from nsm.experiments.summary import summarise
 from nsm.files import is_temporary
+from nsm.reports.paper import synthetic
 from nsm.reports.paper.evidence import Evidence
 from nsm.training.run import RunDirectory
-from reports.made_up import curve, keep
+from nsm.tree import to_json
+from reports.made_up import TINY, curve, keep
 from training.faults import Faults, ended, forked
 
 CELL = ("single", "default", "copy", "nutm")
@@ -50,13 +52,13 @@ def kept(runs, tmp_path):
 def test_of_a_run_that_is_not_over_its_curve_is_kept_and_a_newer_one_goes_before_it(runs, kept, tmp_path):
     place = kept.joinpath(*CELL, "seed-3.json")
     found = results.read(place)
-    assert (found.result, found.failure) == (None, None)
+    assert (found.outcome, found.failure) == (None, None)
     assert [line["step"] for line in found.evaluations] == [2, 4, 6]
     later = shutil.copytree(runs, tmp_path / "later")
-    assert Evidence(later, kept).places[Key(*CELL, 3)] == later.joinpath(*CELL, "seed-3")
+    assert Evidence(later, kept).paths[Key(*CELL, 3)] == later.joinpath(*CELL, "seed-3")
     over = results.read(kept.joinpath(*CELL, "seed-0.json"))
-    results.write(replace(over, seed=3), place)
-    assert Evidence(later, kept).places[Key(*CELL, 3)] == place, "what was kept is over, and the run is not"
+    results.write(replace(over, experiment=replace(over.experiment, seed=3)), place)
+    assert Evidence(later, kept).paths[Key(*CELL, 3)] == place, "what was kept is over, and the run is not"
     before = place.read_bytes()
     assert any("left as it is" in line for line in results.collect(later, kept))
     assert place.read_bytes() == before, "a run that is not over takes nothing away"
@@ -73,7 +75,7 @@ def test_what_was_kept_of_a_run_that_ended_outlives_its_failure_when_it_is_run_a
     before = place.read_bytes()
     assert any("seed-0 failed, and what" in line for line in results.collect(again, kept))
     assert place.read_bytes() == before
-    assert Evidence(again, kept).places[Key(*CELL, 0)] == place
+    assert Evidence(again, kept).paths[Key(*CELL, 0)] == place
 
 
 def test_a_damaged_run_is_named_and_the_others_are_kept_and_a_damaged_file_is_written_anew(runs, kept, tmp_path):
@@ -104,10 +106,10 @@ def test_no_machine_is_kept_of_runs_cut_short(runs, kept, tmp_path):
 
 def test_a_thinned_curve_averages_losses_and_keeps_the_latest_evaluation():
     lines = [{"step": n + 1, "loss": float(n)} for n in range(10)]
-    lines[2]["held_out"] = {"loss": 7.0}
-    lines[3]["held_out"] = {"loss": 8.0}
+    lines[2]["validation"] = {"loss": 7.0}
+    lines[3]["validation"] = {"loss": 8.0}
     found = results.thinned(lines, 2)
-    assert found == [{"step": 5, "loss": 2.0, "held_out": {"loss": 8.0}}, {"step": 10, "loss": 7.0}]
+    assert found == [{"step": 5, "loss": 2.0, "validation": {"loss": 8.0}}, {"step": 10, "loss": 7.0}]
     assert results.thinned(lines, 10) == lines
     assert results.thinned([], 10) == []
 
@@ -122,12 +124,12 @@ def test_a_curve_has_no_more_points_than_it_may_and_ends_where_it_ended(lines):
 
 def test_a_kept_result_is_small_however_long_the_run(tmp_path):
     many = {f"accuracy/{n}": 0.123456789 for n in range(20)}
-    lines = [{"step": 100 * n, "loss": 0.123456789 * n, "held_out": many} for n in range(1, 3_000)]
+    lines = [{"step": 100 * n, "loss": 0.123456789 * n, "validation": many} for n in range(1, 3_000)]
     place = keep(tmp_path, *CELL, 0, curve=lines)
     assert place.stat().st_size <= 20 << 10
     found = results.read(place).curve
     assert found[-1]["step"] == 299_900
-    assert found[-1]["held_out"]["accuracy/3"] == 0.12346
+    assert found[-1]["validation"]["accuracy/3"] == 0.12346
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -137,14 +139,15 @@ def test_a_kept_result_says_what_the_run_says(runs, kept):
     for seed in (0, 1, 2):
         run = results.read(runs.joinpath(*CELL, f"seed-{seed}"))
         file = results.read(kept.joinpath(*CELL, f"seed-{seed}.json"))
-        assert (file.config, file.seed, file.made_with) == (run.config, run.seed, run.made_with)
-        assert (file.result, file.failure) == (run.result, run.failure)
+        assert (file.experiment, file.made_with) == (run.experiment, run.made_with)
+        assert file.experiment.seed == seed
+        assert (file.outcome, file.failure) == (run.outcome, run.failure)
         assert [line["step"] for line in file.curve] == [line["step"] for line in run.curve]
         assert file.curve[3]["loss"] == pytest.approx(run.curve[3]["loss"], rel=1e-4)
 
 
 def test_summaries_are_the_same_from_either_source(runs, kept):
-    cell = Cell("copy", "nutm", RunDirectory(runs.joinpath(*CELL, "seed-0")).config())
+    cell = Cell("copy", "nutm", RunDirectory(runs.joinpath(*CELL, "seed-0")).experiment)
     from_runs = summarise(cell, [runs.joinpath(*CELL, f"seed-{seed}") for seed in range(4)])
     from_files = summarise(cell, [kept.joinpath(*CELL, f"seed-{seed}.json") for seed in range(3)])
     assert from_runs == from_files
@@ -163,8 +166,8 @@ def test_runs_and_results_are_found_by_whose_they_are(runs, kept):
     [
         ("{", "is damaged: not JSON"),
         ("[]", "is not a result of nsm"),
-        ('{"format": "nsm-result", "version": 99}', "has version 99; this nsm reads version 1"),
-        ('{"format": "nsm-result", "version": 1}', "is damaged: its sha256 is not the one it was written with"),
+        ('{"format": "nsm-result", "version": 99}', "has version 99; this nsm reads version 2"),
+        ('{"format": "nsm-result", "version": 2}', "is damaged: its sha256 is not the one it was written with"),
         ('{"format": "nsm-result", "version": 1e999}', "is damaged: the number 1e999 is too large"),
         ("[" * 5000, "is damaged: nested more than 32 deep"),
     ],
@@ -184,18 +187,28 @@ def reseal(place, change):
 
 
 FOREIGN = {
-    "a field less": (lambda d: d.pop("curve"), "is damaged: it.curve is missing"),
+    "no curve": (lambda d: d.pop("curve"), "is damaged: curve must be a list"),
+    "no outcome": (lambda d: d.pop("outcome"), "is damaged: it.outcome is missing"),
     "another field": (lambda d: d.update(curves=[]), "is damaged: a field of it must be .* was 'curves'"),
-    "a list": (lambda d: d.update(result=[]), "is damaged: it.result must be dict, was \\[\\]"),
-    "no result": (lambda d: d["result"].clear(), "is damaged: result.backend is missing"),
-    "no figures": (lambda d: d["result"].pop("best"), "is damaged: result.best.loss is missing"),
-    "a text for a figure": (lambda d: d["result"]["best"].update(loss="0"), "result.best.loss must be int or float"),
-    "no phases": (lambda d: d["result"].update(phases=[]), "is damaged: result.phases is empty"),
+    "a list": (lambda d: d.update(outcome=[]), "is damaged: it.outcome must be an object, was \\[\\]"),
+    "nothing in it": (lambda d: d["outcome"].clear(), "is damaged: it.outcome.steps is missing"),
+    "no figures": (lambda d: d["outcome"].pop("best"), "is damaged: an outcome has the figures of the best"),
+    "no loss": (lambda d: d["outcome"]["best"]["figures"].pop("loss"), "is damaged: an outcome has the figures"),
+    "a text for a figure": (
+        lambda d: d["outcome"]["best"]["figures"].update(loss="0"),
+        "it.outcome.best.figures.loss must be float, was '0'",
+    ),
+    "an empty phase": (lambda d: d["outcome"].update(phases=[{}]), "is damaged: a phase has no figures"),
+    "another experiment": (lambda d: d["experiment"]["task"].update(width=0), "is damaged: Copy.width is 0"),
+    "a task of nobody's": (
+        lambda d: d["experiment"]["task"].update(kind="Copi"),
+        "is damaged: it.experiment.task.kind",
+    ),
     "no step": (lambda d: d["curve"][0].pop("step"), "is damaged: curve.step is missing"),
-    "a text for a curve": (lambda d: d["curve"][0].update(held_out="0"), "curve.held_out must be dict"),
-    "another seed": (lambda d: d.update(seed=7), "is not the result of seed 0 of single/default/copy/nutm"),
-    "another model": (lambda d: d["of"].update(model="ntm"), "it was kept of single/default/copy/ntm/0"),
-    "nobody": (lambda d: d.pop("of"), "it was kept of nothing that it says"),
+    "a text for a curve": (lambda d: d["curve"][0].update(validation="0"), "curve.validation must be dict"),
+    "another seed": (lambda d: d["experiment"].update(seed=7), "is not the result of seed 0: it is of seed 7"),
+    "another model": (lambda d: d["of"].update(model="ntm"), "it was written for single/default/copy/ntm/0"),
+    "nobody": (lambda d: d.pop("of"), "it was written for nothing that it says"),
 }
 
 
@@ -225,29 +238,31 @@ def test_a_result_counts_where_it_was_kept_and_nowhere_else(tmp_path):
     other.parent.mkdir()
     shutil.copyfile(place, other)
     with pytest.raises(UserError, match=r"ntm/seed-0\.json is not the result of seed 0 of single/default/copy/ntm"):
-        Evidence(None, tmp_path)
+        synthetic.single(Evidence(None, tmp_path))
 
 
 def test_a_result_of_another_task_in_a_cell_is_one_sentence(tmp_path):
     place = keep(tmp_path, *CELL, 0)
     (cell,) = [cell for cell in cells("single", "default") if (cell.row, cell.model) == ("copy", "nutm")]
     summarise(cell, [place])
-    reseal(place, lambda document: document["result"].update(task="ngrams"))
-    with pytest.raises(UserError, match=r"seed-0\.json is a result of ngrams, and lies among those of copy"):
+    reseal(place, lambda document: document["outcome"]["best"]["figures"].pop("bit_errors"))
+    with pytest.raises(UserError, match=r"seed-0\.json is damaged: a result has no bit_errors"):
         summarise(cell, [place])
-    reseal(place, lambda document: document["result"].update(task="copy", best={"loss": 0.5}))
-    with pytest.raises(UserError, match=r"seed-0\.json is damaged: it has no bit_errors"):
+    other = recipes.ngrams()
+    reseal(place, lambda document: document.update(experiment=to_json(other)))
+    with pytest.raises(UserError, match=r"seed-0\.json is a result of ngrams, and lies among those of copy"):
         summarise(cell, [place])
 
 
 def test_a_kept_machine_of_another_cell_is_one_sentence(kept):
     model = kept / "models" / "/".join(CELL)
-    assert results.kept_result(model)["of"]["model"] == "nutm"
+    assert results.published_outcome(model) == RunDirectory(model).outcome()
+    assert RunDirectory(model).owner()["model"] == "nutm"
     other = shutil.copytree(model, model.parent / "ntm")
     with pytest.raises(
         UserError, match=r"models/single/default/copy/ntm is not the machine of single/default/copy/ntm"
     ):
-        results.kept_result(other)
+        results.published_outcome(other)
 
 
 def test_metrics_that_are_damaged_in_the_middle_are_one_sentence(runs, tmp_path):
@@ -261,15 +276,26 @@ def test_metrics_that_are_damaged_in_the_middle_are_one_sentence(runs, tmp_path)
     assert len(results.read(run).curve) == len(lines) - 2, "a last line that is being written is left out"
 
 
+def test_a_run_that_does_not_say_what_it_was_is_one_sentence(runs, tmp_path):
+    run = shutil.copytree(runs.joinpath(*CELL, "seed-0"), tmp_path / "run")
+    reseal(run / "config.json", lambda document: document.pop("experiment"))
+    with pytest.raises(UserError, match=r"result.json is damaged: its configuration is another"):
+        results.read(run)
+    (run / "result.json").unlink()
+    with pytest.raises(UserError, match=r"config.json is not one of this nsm's: experiment must be an object"):
+        results.read(run)
+
+
 # --- machines ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_best_machine_of_a_cell_is_kept_as_a_small_run(runs, kept):
-    losses = {seed: RunDirectory(runs.joinpath(*CELL, f"seed-{seed}")).result()["best"]["loss"] for seed in (0, 1)}
+    losses = {seed: RunDirectory(runs.joinpath(*CELL, f"seed-{seed}")).outcome().badness for seed in (0, 1)}
     best = min(losses, key=losses.get)
     copy, run = RunDirectory(kept / "models" / "/".join(CELL)), RunDirectory(runs.joinpath(*CELL, f"seed-{best}"))
-    assert copy.config() == run.config()
-    assert copy.result() == {**run.result(), "of": Key(*CELL, best)._asdict()}
+    assert copy.experiment == run.experiment
+    assert copy.outcome() == run.outcome()
+    assert (copy.owner(), run.owner()) == (Key(*CELL, best)._asdict(), {})
     assert copy.made_with == run.made_with
     mine, theirs = copy.machine().state_dict(), run.machine("best").state_dict()
     assert all(np.array_equal(mine[name], theirs[name]) for name in theirs)
@@ -281,16 +307,17 @@ def test_commands_take_a_kept_machine_at_once(kept, tmp_path):
     model = kept / "models" / "/".join(CELL)
     said = call("eval", model, "--sequences", 4, "--json", "--backend", "reference")
     assert said.code == 0, said.err
-    assert json.loads(said.out)["bit_errors"] == pytest.approx(RunDirectory(model).result()["best"]["bit_errors"])
+    published = RunDirectory(model).outcome().best.figures
+    assert json.loads(said.out)["figures"]["bit_errors"] == pytest.approx(published["bit_errors"])
     said = call("view", model, "--length", 3, "--out", tmp_path / "page.html")
     assert said.code == 0, said.err
 
 
 def test_a_better_machine_that_is_kept_already_stays(runs, kept):
     model = kept / "models" / "/".join(CELL)
-    reseal(model / "result.json", lambda document: document["best"].update(loss=0.0))
+    reseal(model / "result.json", lambda document: document["best"]["figures"].update(loss=0.0))
     assert not any("the machine of" in line for line in results.collect(runs, kept))
-    reseal(model / "result.json", lambda document: document["best"].update(loss=99.0))
+    reseal(model / "result.json", lambda document: document["best"]["figures"].update(loss=99.0))
     assert any("the machine of" in line for line in results.collect(runs, kept))
 
 
@@ -301,9 +328,15 @@ def test_a_machine_that_is_too_large_is_left_where_it_is(runs, tmp_path, monkeyp
     assert not (tmp_path / "models").exists()
 
 
-def test_of_continual_learning_the_one_that_remembers_most_is_best():
-    good, bad = ({"phases": [{"a": 1.0, "b": 0.0}, {"a": share, "b": 1.0}]} for share in (0.9, 0.2))
-    assert results.badness(good) < results.badness(bad)
+def test_of_continual_learning_the_one_that_remembers_most_is_best(tmp_path):
+    good, bad = (
+        keep(
+            tmp_path, "continual", "paper", "continual", model, 0, phases=[{"a": 1.0, "b": 0.0}, {"a": share, "b": 1.0}]
+        )
+        for model, share in (("nutm", 0.9), ("ntm", 0.2))
+    )
+    assert results.read(good).outcome.badness < results.read(bad).outcome.badness
+    assert results.read(good).outcome.figure(cells("continual")[0].measure) == pytest.approx(0.95)
 
 
 def test_collecting_twice_gives_the_same_files(runs, kept):
@@ -316,7 +349,7 @@ def test_collecting_may_be_killed_at_any_moment(runs, tmp_path, monkeypatch):
     """What was kept before is there, old or new, and the next time all is as if nothing had happened."""
 
     def machine_has_changed(kept):
-        reseal(kept / "result.json", lambda document: document["best"].update(loss=99.0))
+        reseal(kept / "result.json", lambda document: document["best"]["figures"].update(loss=99.0))
 
     def files(root):
         return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
@@ -348,7 +381,7 @@ def test_collecting_may_be_killed_at_any_moment(runs, tmp_path, monkeypatch):
 def test_collect_says_what_it_keeps(runs, tmp_path):
     said = call("collect", "--runs", runs, "--out", tmp_path / "out")
     assert said.code == 0, said.err
-    assert said.out.count("kept ") == 5
+    assert said.out.count("wrote ") == 5
     assert (tmp_path / "out").joinpath(*CELL, "seed-1.json").is_file()
 
 
@@ -388,7 +421,7 @@ def test_an_interval_is_the_same_every_time_and_needs_five_seeds_a_side():
 
 
 def test_curves_can_be_made_up():
-    assert curve(0.5, 0.25, every=10)[1] == {"step": 20, "loss": 0.25, "held_out": {"loss": 0.25}}
+    assert curve(0.5, 0.25, every=10)[1] == {"step": 20, "loss": 0.25, "validation": {"loss": 0.25}}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from nsm.checks import UserError
-from nsm.reports.execution import Execution, HeadTrace
+from nsm.plots.heads import HeadTrace, used_slots
+from nsm.reports.execution import Execution
 from nsm.reports.viewer import pack
 from nsm.reports.viewer import page as viewer
 
@@ -305,7 +306,7 @@ def test_values_of_every_memory_match_its_trace(watch, traced):
     page = watch(traced.executions)
     run = traced.executions[0]
     page.keyboard.press("d")
-    first, count = run.used_slots()
+    first, count = used_slots(run.heads)
     for head in (run.heads_of("read")[0], run.heads_of("write")[0]):
         for place in range(0, count, 3):
             slot = (first + place) % 8

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from paper_tasks import get
 
 from data.small_babi import archive, contents
 from nsm import DNC, Controller, MachineConfig, Programs
@@ -11,11 +12,11 @@ from nsm.data import babi as files
 from nsm.data import source
 from nsm.data.stories import BLANK, vocabulary
 from nsm.machine import Machine
-from nsm.tasks import Babi, get
+from nsm.tasks import Babi
 from nsm.tasks import babi as module
 from nsm.tasks.babi import Answers, epoch
 from nsm.tasks.classification import Share
-from nsm.training.evaluation import HELD_OUT
+from nsm.training.evaluation import VALIDATION
 
 TRAIN = 0
 
@@ -71,7 +72,7 @@ def test_with_weights_tasks_are_drawn_in_proportion_and_a_batch_is_a_function_of
     assert np.array_equal(again.inputs, batches[-1].inputs)
     known = set(stories_of(Babi((1, 19)).batch(7, TRAIN, 0, 36)))
     assert {story for batch in batches for story in stories_of(batch)} == known
-    assert np.array_equal(task.batch(7, HELD_OUT, 0, 6).inputs, Babi((1, 2, 19)).batch(7, HELD_OUT, 0, 6).inputs)
+    assert np.array_equal(task.batch(7, VALIDATION, 0, 6).inputs, Babi((1, 2, 19)).batch(7, VALIDATION, 0, 6).inputs)
 
 
 @pytest.mark.parametrize("weights", [(1.0,), (1.0, -1.0), (0.0, 0.0)])
@@ -109,7 +110,7 @@ def test_validation_stories_are_fixed_and_never_trained_on():
     tenth = of_first.shown[of_first.starts[9] : of_first.starts[10]]
     assert np.array_equal(validation.shown[: len(tenth)], tenth)
     for seed in (0, 1):
-        held = [story for batch in task.examination(seed, HELD_OUT, 100) for story in stories_of(batch)]
+        held = [story for batch in task.examination(seed, VALIDATION, 100) for story in stories_of(batch)]
         assert len(held) == 4
     trained = {story for step in range(10) for story in stories_of(task.batch(0, TRAIN, step, 8))}
     assert trained.isdisjoint(held)
@@ -201,9 +202,10 @@ def test_the_error_is_the_mean_over_tasks():
 
 
 def test_names_of_tasks():
-    assert get("babi") == (Babi(), Babi(split="test"))
-    assert get("babi-4,1") == (Babi((1, 4)), Babi((1, 4), "test"))
-    assert get("babi-4", "authors").test == Babi((4,), "test", "authors")
+    assert get("babi") == Babi(test=Babi(split="test"))
+    assert get("babi-4,1") == Babi((1, 4), test=Babi((1, 4), "test"))
+    assert get("babi-4", "authors") == Babi((4,), protocol="authors", test=Babi((4,), "test", "authors"))
+    assert [get(name).name for name in ("babi", "babi-4,1")] == ["babi", "babi-1,4"]
 
 
 @pytest.mark.parametrize(
@@ -211,8 +213,8 @@ def test_names_of_tasks():
     [
         ("babi-0", "bAbI has no task 0: they are numbered from 1 to 20"),
         ("babi-3,21", "bAbI has no task 21"),
-        ("babi-x", "tasks of bAbI are given by their numbers"),
-        ("babi-", "tasks of bAbI are given by their numbers"),
+        ("babi-x", "task must be one of"),
+        ("babi-", "task must be one of"),
         ("babi-3,3", "none twice"),
         ("babbi", "did you mean 'babi'"),
     ],

@@ -5,15 +5,16 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from paper_tasks import TASKS, get
 from task_oracles import check_sequence, read_order
 
 from nsm.checks import UserError
 from nsm.tasks import (
-    TASKS,
     AssociativeRecall,
-    Continual,
+    Batch,
     Copy,
     Draws,
+    Mixture,
     NGrams,
     Omniglot,
     Padded,
@@ -21,22 +22,22 @@ from nsm.tasks import (
     RepeatCopy,
     Sequencing,
     Task,
-    get,
 )
+from nsm.training.curriculum import OneByOne
 
 VARIANTS: dict[str, Task] = {
-    **{f"{name}, train": pair.train for name, pair in TASKS.items()},
-    **{f"{name}, test": pair.test for name, pair in TASKS.items()},
+    **{f"{name}, train": task for name, task in TASKS.items()},
+    **{f"{name}, test": task.tested for name, task in TASKS.items()},
     "narrow copy": Copy(width=1, length=(1, 2)),
     "repeat copy without a marker": RepeatCopy(width=3, length=(1, 3), repeats=(1, 3), end_marker=False),
-    "repeat copy of the authors": get("repeat-copy", protocol="authors").test,
+    "repeat copy of the authors": get("repeat-copy", "authors").tested,
     "repeat copy, one count": RepeatCopy(length=(1, 2), repeats=(4, 4), normalise=(4, 4)),
     "ambiguous items": AssociativeRecall(width=1, items=(2, 4), item_length=1),
     "sort of one": PrioritySort(width=2, items=1, sorted_items=1),
-    "three subtasks": get("priority-sort+associative-recall+repeat-copy").test,
+    "three subtasks": get("priority-sort+associative-recall+repeat-copy").tested,
     "the same subtask twice": Sequencing((Copy(width=2, length=(1, 2)), Copy(width=4, length=(2, 3)))),
 }
-SHOW_THEN_ASK = {name: task for name, task in VARIANTS.items() if not isinstance(task, NGrams | Continual | Omniglot)}
+SHOW_THEN_ASK = {name: task for name, task in VARIANTS.items() if not isinstance(task, NGrams | Mixture | Omniglot)}
 
 
 @pytest.mark.parametrize("name", SHOW_THEN_ASK)
@@ -137,7 +138,7 @@ def test_every_order_of_subtasks_is_equally_likely(subtasks):
 
 
 def test_the_order_step_of_two_subtasks():
-    task = get("copy+repeat-copy").train
+    task = get("copy+repeat-copy")
     seen = set()
     for batch in task.block(0, 0, 0, 10, 1):
         step, first = batch.inputs[0, 0].tolist(), int(batch.subtask[1, 0])
@@ -183,36 +184,95 @@ def test_equal_priorities_keep_the_order_shown(monkeypatch):
     np.testing.assert_array_equal(batch.targets[60:, 0], np.concatenate((shown[2::3], shown[1::3], shown[::3]))[:, :8])
 
 
-def test_continual_goes_from_phase_to_phase_and_stays_in_the_last():
-    phases = (("one", Copy(width=2, length=(1, 2))), ("two", PrioritySort(width=4, items=3, sorted_items=2)))
-    task = Continual(phases, iterations_per_phase=5)
+MIXED = Copy(width=2, length=(1, 2)), PrioritySort(width=4, items=3, sorted_items=2)
+
+
+def part_of(batch: Batch) -> int:
+    """Which of MIXED a batch is of: a copy begins with its flag, a sort has no channel but its own."""
+    return int(not (batch.inputs[0, :, 2] == 1).all() or bool(batch.inputs[..., 4].any()))
+
+
+def test_a_batch_of_a_mixture_is_of_one_of_its_tasks_and_the_same_as_that_task_alone():
+    task = Mixture(MIXED)
     assert (task.input_size, task.output_size, task.max_length) == (5, 4, 6)
-    assert [task.phase(step) for step in (0, 4, 5, 9, 10, 1000)] == [0, 0, 1, 1, 1, 1]
-    for step, batch in enumerate(task.block(0, 0, 0, 12, 3)):
-        phase = phases[task.phase(step)][1]
-        plain = phase.batch(0, 0, step, 3)
-        np.testing.assert_array_equal(batch.inputs[..., : phase.input_size], plain.inputs)
-        np.testing.assert_array_equal(batch.targets[..., : phase.output_size], plain.targets)
+    seen = Counter()
+    for step, batch in enumerate(task.block(0, 0, 0, 40, 3)):
+        part = MIXED[part_of(batch)]
+        plain = part.batch(0, 0, step, 3)
+        np.testing.assert_array_equal(batch.inputs[..., : part.input_size], plain.inputs)
+        np.testing.assert_array_equal(batch.targets[..., : part.output_size], plain.targets)
         np.testing.assert_array_equal(batch.mask, plain.mask)
         assert batch.inputs.shape[2] == 5
         assert batch.targets.shape[2] == 4
-        assert not batch.inputs[..., phase.input_size :].any()
-        assert not batch.targets[..., phase.output_size :].any()
+        assert not batch.inputs[..., part.input_size :].any()
+        assert not batch.targets[..., part.output_size :].any()
+        seen[part.name] += 1
+    assert set(seen) == {"copy", "priority-sort"}
 
 
-def test_continual_offers_its_phases_for_evaluation():
-    task = TASKS["continual"].train
-    assert isinstance(task, Continual)
-    assert list(task.tasks) == ["copy", "repeat-copy", "associative-recall", "priority-sort"]
-    for index, phase in enumerate(task.tasks.values()):
-        assert (phase.input_size, phase.output_size) == (10, 8)
-        step = 20_000 * index + 7
-        for ours, theirs in zip(task.batch(1, 2, step, 3), phase.batch(1, 2, step, 3), strict=True):
+@pytest.mark.parametrize("batch_size", [1, 6])
+def test_tasks_of_a_mixture_are_drawn_by_their_weights(batch_size):
+    task = Mixture(MIXED, weights=(3.0, 1.0))
+    drawn = [part_of(batch) for batch in task.block(0, 0, 0, 2_000, batch_size)]
+    assert abs(np.mean(drawn) - 0.25) < 4 * (0.25 * 0.75 / 2_000) ** 0.5
+    pairs = np.mean(np.array(drawn[1:]) & np.array(drawn[:-1]))
+    assert abs(pairs - 0.25**2) < 0.03  # one step does not tell of the next
+    assert {part_of(batch) for batch in task.weighted((0.0, 0.1)).block(0, 0, 0, 50, batch_size)} == {1}
+    assert abs(np.mean([part_of(batch) for batch in Mixture(MIXED).block(0, 0, 0, 2_000, 1)]) - 0.5) < 0.05
+
+
+def test_a_mixture_is_judged_by_as_many_sequences_of_each_task_that_is_drawn():
+    task = Mixture(MIXED, weights=(9.0, 1.0))
+    assert Counter(part_of(batch) for batch in task.examination(0, 1, 100)) == {0: 1, 1: 1}
+    assert [batch.mask.shape[1] for batch in task.examination(0, 1, 160)] == [50, 30, 50, 30]
+    alone = list(task.weighted((0.0, 1.0)).examination(0, 1, 100))
+    assert [(part_of(batch), batch.mask.shape[1]) for batch in alone] == [(1, 50), (1, 50)]
+    filled = list(task.examination(0, 1, 20, filling=2))
+    assert len(filled) == 2 * 3
+
+
+def test_one_by_one_a_mixture_goes_from_task_to_task_and_stays_with_the_last():
+    task, rule = Mixture(MIXED), OneByOne()
+    weights = rule.start(task)
+    assert weights == (1, 0)
+    parts = [rule.at(weights, step, 10).index(1) for step in (0, 4, 5, 9, 10, 1000)]
+    assert parts == [0, 0, 1, 1, 1, 1]
+    assert [rule.at((1, 0, 0), step, 11).index(1) for step in range(11)] == [0] * 3 + [1] * 3 + [2] * 5
+    for step in (0, 5):
+        batch = task.weighted(rule.at(weights, step, 10)).batch(0, 0, step, 3)
+        assert part_of(batch) == (step == 5)
+
+
+def test_a_mixture_offers_its_tasks_for_evaluation():
+    task = TASKS["continual"]
+    assert isinstance(task, Mixture)
+    assert list(task.parts) == list(task.part_names) == ["copy", "repeat-copy", "associative-recall", "priority-sort"]
+    for index, (name, part) in enumerate(task.parts.items()):
+        assert (part.input_size, part.output_size) == (10, 8)
+        assert part.name == name
+        alone = task.weighted(tuple(float(number == index) for number in range(4)))
+        for ours, theirs in zip(alone.batch(1, 2, 20_007, 3), part.batch(1, 2, 20_007, 3), strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("weights", [(1.0,), (1.0, -1.0), (0.0, 0.0), (1.0, 1.0, 1.0)])
+def test_weights_that_do_not_fit_a_mixture_are_refused(weights):
+    with pytest.raises(UserError, match="weights must be one for each of the 2 tasks"):
+        Mixture(MIXED, weights=weights)
+    with pytest.raises(UserError, match="weights must be one for each of the 2 tasks"):
+        Mixture(MIXED).weighted(weights)
+
+
+def test_a_task_that_is_no_mixture_has_nothing_to_weigh():
+    assert (Copy().part_names, list(Copy().parts)) == ((), ["copy"])
+    with pytest.raises(UserError, match="copy is no mixture of tasks"):
+        Copy().weighted((1.0,))
+    with pytest.raises(UserError, match="a curriculum needs a task made of several"):
+        OneByOne().check(Copy())
+
+
 def test_padded_keeps_the_order_step_where_it_was():
-    task = get("copy+priority-sort").train
+    task = get("copy+priority-sort")
     plain, padded = task.batch(0, 0, 0, 4), Padded(task, 13, 9).batch(0, 0, 0, 4)
     np.testing.assert_array_equal(padded.inputs[..., :10], plain.inputs)
     assert not padded.inputs[..., 10:].any()
@@ -241,16 +301,15 @@ def test_the_smallest_tape_is_that_of_the_longest_sequence():
     assert batch.decoding.min() < task.min_slots(batch) == (int(batch.lengths.max()) - 2) // 2 + 2
 
 
-def test_a_task_that_chooses_one_answer_is_neither_padded_nor_a_phase():
-    choosing = TASKS["omniglot-5"].train
+def test_a_task_that_chooses_one_answer_is_neither_padded_nor_mixed():
+    choosing = TASKS["omniglot-5"]
     with pytest.raises(UserError, match=r"Padded\.task is a Omniglot: blank channels would be answers to choose"):
         Padded(choosing, choosing.input_size + 1, choosing.output_size)
-    with pytest.raises(UserError, match=r"Continual\.phases has 'few', which chooses one answer"):
-        Continual((("copy", Copy(length=(1, 2))), ("few", choosing)))
+    with pytest.raises(UserError, match=r"Mixture\.mixed has 'omniglot-5', which chooses one answer"):
+        Mixture((Copy(length=(1, 2)), choosing))
 
 
-def test_a_curriculum_needs_as_many_slots_as_the_phase_that_needs_most():
-    phases = Copy(length=(1, 2)), NGrams(order=5)
-    batch = phases[1].batch(0, 0, 0, 2)
-    both = Continual((("copy", phases[0]), ("ngrams", phases[1])))
-    assert both.min_slots(batch) == max(task.min_slots(batch) for task in phases) > phases[0].min_slots(batch)
+def test_a_mixture_needs_as_many_slots_as_the_task_that_needs_most():
+    tasks = Copy(length=(1, 2)), NGrams(order=5)
+    batch = tasks[1].batch(0, 0, 0, 2)
+    assert Mixture(tasks).min_slots(batch) == max(task.min_slots(batch) for task in tasks) > tasks[0].min_slots(batch)

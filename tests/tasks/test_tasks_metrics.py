@@ -7,9 +7,10 @@ from operator import add
 import numpy as np
 import pytest
 import torch
+from paper_tasks import TASKS, get
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from nsm.tasks import TASKS, Batch, Copy, Metrics, Sequencing, get
+from nsm.tasks import Batch, Copy, Metrics, Sequencing
 
 # sigmoid(ln 3) = ¾, sigmoid(−ln 3) = ¼: probabilities to calculate with by hand.
 YES, NO = log(3.0), -log(3.0)
@@ -36,7 +37,7 @@ def by_hand() -> tuple[torch.Tensor, Batch]:
 
 def test_metrics_by_hand():
     logits, batch = by_hand()
-    averages = get("copy+repeat-copy").train.metrics(logits, batch).averages()
+    averages = get("copy+repeat-copy").metrics(logits, batch).averages()
     right, wrong = -log(0.75), -log(0.25)
     expected = {
         "sequences": 2.0,
@@ -72,7 +73,7 @@ def test_a_logit_of_zero_answers_zero():
 
 
 def test_loss_and_gradient_are_those_of_torch_on_what_counts():
-    task = get("copy+repeat-copy").train
+    task = get("copy+repeat-copy")
     batch = task.batch(0, 0, 0, 5)
     logits = torch.randn(batch.targets.shape, generator=torch.Generator().manual_seed(0), requires_grad=True)
     counted = torch.from_numpy(batch.mask) > 0
@@ -88,7 +89,7 @@ def test_loss_and_gradient_are_those_of_torch_on_what_counts():
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("garbage", [torch.nan, torch.inf, -torch.inf, 1e30])
 def test_what_does_not_count_changes_nothing(name, garbage):
-    task = TASKS[name].train
+    task = TASKS[name]
     batch = task.batch(0, 0, 0, 4)
     clean = torch.randn(batch.targets.shape, generator=torch.Generator().manual_seed(0))
     dirty = clean.clone()
@@ -116,7 +117,7 @@ def test_what_counts_does_change_them():
 
 
 def test_a_batch_measures_like_its_sequences_one_by_one():
-    task = get("copy+associative-recall").train
+    task = get("copy+associative-recall")
     batch = task.batch(0, 0, 0, 6)
     logits = torch.randn(batch.targets.shape, generator=torch.Generator().manual_seed(1))
     singles = []
@@ -134,7 +135,7 @@ def test_a_batch_measures_like_its_sequences_one_by_one():
 
 
 def test_right_answers_are_perfect_even_at_infinity():
-    task = get("copy+repeat-copy+associative-recall+priority-sort").train
+    task = get("copy+repeat-copy+associative-recall+priority-sort")
     batch = task.batch(0, 0, 0, 4)
     logits = torch.where(torch.from_numpy(batch.targets) > 0.5, torch.inf, -torch.inf)
     averages = task.metrics(logits, batch).averages()
@@ -147,7 +148,7 @@ def test_right_answers_are_perfect_even_at_infinity():
 
 def test_metrics_of_different_tasks_are_not_added():
     logits, batch = by_hand()
-    single, sequence = Copy().metrics(logits, batch), get("copy+repeat-copy").train.metrics(logits, batch)
+    single, sequence = Copy().metrics(logits, batch), get("copy+repeat-copy").metrics(logits, batch)
     with pytest.raises(ValueError, match=r"different subtasks cannot be added: \[\] and \['copy', 'repeat-copy'\]"):
         single + sequence
     with pytest.raises(ValueError, match="with and without optimum_bits"):

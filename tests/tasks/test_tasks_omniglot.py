@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from paper_tasks import get
 
 from nsm import LRUA, MANN, Controller
 from nsm.checks import UserError
 from nsm.data import omniglot, source
 from nsm.data.warp import turn_and_move
-from nsm.tasks import EpisodeShare, Omniglot, get
+from nsm.tasks import EpisodeShare, Omniglot
 from nsm.tasks.randomness import Draws
 from nsm.training.evaluation import evaluate
 
@@ -45,7 +46,8 @@ def labels_of(batch):
 
 def test_the_settings_of_the_paper():
     for name, classes, length in (("omniglot-5", 5, 50), ("omniglot-10", 10, 75)):
-        train, test = get(name)
+        train = get(name)
+        test = train.tested
         for task, purpose in ((train, "train"), (test, "test")):
             assert (task.classes, task.length, task.purpose) == (classes, length, purpose)
             assert (task.input_size, task.output_size, task.max_length) == (400 + classes, classes, length)
@@ -141,7 +143,7 @@ def test_easy_episodes_become_fewer_until_there_are_none():
 
 
 def test_progress_is_judged_without_easy_episodes():
-    assert Omniglot(easy_steps=100).held_out() == Omniglot()
+    assert Omniglot(easy_steps=100).validation() == Omniglot()
 
 
 # --- turned and moved -------------------------------------------------------------------------------------------------
@@ -249,7 +251,7 @@ def test_drawings_differ_by_a_little_in_training():
 
 def test_accuracy_is_counted_by_presentation():
     """An oracle that goes through an episode and counts on its fingers."""
-    task = get("omniglot-5").test
+    task = get("omniglot-5").tested
     batch = task.batch(0, 2, 0, 7)
     logits = torch.randn(batch.targets.shape, generator=torch.Generator().manual_seed(0))
     logits += 1.5 * torch.from_numpy(batch.targets)
@@ -309,7 +311,7 @@ def test_the_interval_is_that_of_episodes_drawn_again():
 def test_an_untrained_machine_answers_by_chance():
     generator = torch.Generator().manual_seed(0)
     machine = MANN(405, 5, controller=Controller(size=16), memory=LRUA(slots=64, width=8), generator=generator)
-    averages = evaluate(machine, get("omniglot-5").test, 200).averages()
+    averages = evaluate(machine, get("omniglot-5").tested, 200).averages()
     for k in range(1, 9):
         assert averages[f"accuracy/{k}"] == pytest.approx(0.2, abs=0.06)
     assert averages["error"] == pytest.approx(0.8, abs=0.02)
@@ -337,4 +339,4 @@ def test_more_classes_than_there_are_characters():
 def test_without_its_data_a_task_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setenv("NSM_DATA", str(tmp_path))
     with pytest.raises(UserError, match="nsm data fetch omniglot"):
-        get("omniglot-5").train.require()
+        Omniglot().require()

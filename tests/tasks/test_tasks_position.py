@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paper_tasks import TASKS, get
 
-from nsm.tasks import TASKS, Batch, Continual, Copy, NGrams, Omniglot, Padded, PrioritySort, RepeatCopy, Sequencing, get
+from nsm.tasks import Batch, Copy, Mixture, NGrams, Omniglot, Padded, PrioritySort, RepeatCopy, Sequencing
 
-TRAINED = {name: pair.train for name, pair in TASKS.items()}
-ONE_LENGTH = (NGrams, PrioritySort, Omniglot)
+VARIOUS_LENGTHS = {
+    **{name: task for name, task in TASKS.items() if not isinstance(task, NGrams | PrioritySort | Omniglot)},
+    "continual": TASKS["continual"].weighted((1.0, 1.0, 0.0, 0.0)),  # the others have two lengths or one
+}
 
 
 def fingerprint(batch: Batch) -> str:
@@ -27,7 +30,7 @@ def fingerprint(batch: Batch) -> str:
 
 @settings(deadline=None, max_examples=40)
 @given(
-    name=st.sampled_from(sorted(TRAINED)),
+    name=st.sampled_from(sorted(TASKS)),
     seed=st.integers(0, 2**32 - 1),
     stream=st.integers(0, 2**32 - 1),
     first_step=st.integers(0, 2**31),
@@ -36,22 +39,23 @@ def fingerprint(batch: Batch) -> str:
     ragged=st.booleans(),
 )
 def test_a_block_equals_its_steps_made_one_by_one(name, seed, stream, first_step, steps, batch_size, ragged):
-    task = replace(TRAINED[name], ragged=ragged)
+    task = replace(TASKS[name], ragged=ragged)
     block = task.block(seed, stream, first_step, steps, batch_size)
     assert len(block) == steps
     for offset, batch in enumerate(block):
         assert fingerprint(batch) == fingerprint(task.batch(seed, stream, first_step + offset, batch_size))
 
 
-def test_a_block_across_phases_equals_its_steps():
-    task = Continual((("a", Copy()), ("b", NGrams()), ("c", PrioritySort())), iterations_per_phase=3)
+def test_a_block_across_tasks_equals_its_steps():
+    task = Mixture((Copy(), NGrams(), PrioritySort()), weights=(1.0, 2.0, 3.0))
+    assert len({len(batch.inputs) for batch in task.block(1, 2, 0, 11, 2)}) > 2
     for step, batch in enumerate(task.block(1, 2, 0, 11, 2)):
         assert fingerprint(batch) == fingerprint(task.batch(1, 2, step, 2))
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", TASKS)
 def test_a_sequence_is_the_same_in_every_batch_it_is_in(name):
-    task = TRAINED[name]
+    task = TASKS[name]
     large = task.batch(0, 0, 9, 7)
     small = task.batch(0, 0, 9, 3)
     for index in range(3):
@@ -64,8 +68,8 @@ def test_a_sequence_is_the_same_in_every_batch_it_is_in(name):
 
 
 PRINT_FINGERPRINTS = """
-from test_tasks_position import TRAINED, fingerprint
-for name, task in TRAINED.items():
+from test_tasks_position import TASKS, fingerprint
+for name, task in TASKS.items():
     print(name, fingerprint(task.batch(12, 3, 45_678, 3)))
 """
 
@@ -78,7 +82,7 @@ def test_another_process_gives_the_same_bytes():
         text=True,
         check=True,
     )
-    here = [f"{name} {fingerprint(task.batch(12, 3, 45_678, 3))}" for name, task in TRAINED.items()]
+    here = [f"{name} {fingerprint(task.batch(12, 3, 45_678, 3))}" for name, task in TASKS.items()]
     assert other.stdout.splitlines() == here
 
 
@@ -87,9 +91,9 @@ def test_the_stream_of_numbers_is_frozen():
     assert fingerprint(Copy().batch(1, 2, 3, 4)) == "dbcf78786b39fff9682ef9593f80e5a40652fbe7f8ffb6c8d25cf4513e443866"
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", TASKS)
 def test_seed_stream_step_and_sample_all_matter(name):
-    task = TRAINED[name]
+    task = TASKS[name]
     positions = [(1, 2, 3), (2, 2, 3), (1, 1, 3), (1, 2, 4), (2, 1, 3)]
     batches = [task.batch(*position, 8) for position in positions]
     contents = {batch.inputs[:, index].tobytes() for batch in batches for index in range(8)}
@@ -97,9 +101,9 @@ def test_seed_stream_step_and_sample_all_matter(name):
     assert len({fingerprint(batch) for batch in batches}) == len(positions)
 
 
-@pytest.mark.parametrize("name", [name for name, task in TRAINED.items() if not isinstance(task, ONE_LENGTH)])
+@pytest.mark.parametrize("name", VARIOUS_LENGTHS)
 def test_a_batch_that_is_not_ragged_shares_the_structure_of_its_first_sequence(name):
-    ragged, shared = TRAINED[name], replace(TRAINED[name], ragged=False)
+    ragged, shared = VARIOUS_LENGTHS[name], replace(VARIOUS_LENGTHS[name], ragged=False)
     various = set()
     for own, alike in zip(ragged.block(0, 0, 0, 12, 6), shared.block(0, 0, 0, 12, 6), strict=True):
         assert len(set(alike.lengths.tolist())) == len(set(alike.decoding.tolist())) == 1
@@ -113,7 +117,7 @@ def test_a_batch_that_is_not_ragged_shares_the_structure_of_its_first_sequence(n
 
 
 def test_the_order_of_subtasks_is_shared_as_well():
-    task = replace(get("copy+priority-sort").train, ragged=False)
+    task = replace(get("copy+priority-sort"), ragged=False)
     orders = set()
     for batch in task.block(0, 0, 0, 10, 5):
         assert (batch.inputs[0] == batch.inputs[0, :1]).all()
@@ -125,7 +129,7 @@ def test_the_order_of_subtasks_is_shared_as_well():
     "around",
     [
         lambda task: Padded(task, 12, 12),
-        lambda task: Continual((("only", task),)),
+        lambda task: Mixture((task,)),
         lambda task: Sequencing((task, PrioritySort(items=2, sorted_items=1))),
     ],
 )
@@ -137,16 +141,16 @@ def test_a_task_inside_another_keeps_its_shared_structure(around):
     assert len(set(outer.batch(0, 0, 0, 20).lengths.tolist())) == 1
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", TASKS)
 def test_every_batch_of_a_block_is_contiguous_and_aligned(name):
-    for batch in TRAINED[name].block(0, 0, 0, 5, 3):
+    for batch in TASKS[name].block(0, 0, 0, 5, 3):
         for array in (batch.inputs, batch.targets, batch.mask, batch.subtask):
             assert array.flags.c_contiguous
             assert array.ctypes.data % 64 == 0
 
 
 def test_batches_of_a_block_do_not_overlap():
-    block = TRAINED["copy"].block(0, 0, 0, 4, 2)
+    block = TASKS["copy"].block(0, 0, 0, 4, 2)
     before = [fingerprint(batch) for batch in block]
     for array in block[1][:3]:
         array.fill(7.0)

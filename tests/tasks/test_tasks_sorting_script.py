@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsm import tasks
+from nsm.experiments import recipes
 from nsm.tasks import PrioritySort
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "sorting.py"
@@ -26,7 +26,7 @@ def test_gaps_are_those_to_the_nearest_priority():
 
 
 def test_in_a_row_of_tasks_only_the_sort_is_looked_at():
-    task = tasks.get("copy+priority-sort").train
+    task = recipes.find("copy+priority-sort")().task
     batch = task.batch(0, 0, 0, 5)
     number = [isinstance(single, PrioritySort) for single in task.singles()].index(True)
     sort = task.singles()[number]

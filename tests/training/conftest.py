@@ -2,15 +2,7 @@ import os
 
 import pytest
 
-from nsm.tasks import registry
 from nsm.training import run
-from training import small_runs
-
-
-@pytest.fixture(autouse=True)
-def tiny_copy(monkeypatch):
-    """The tiny task is in the registry while these tests run, and in nobody else's."""
-    monkeypatch.setitem(registry.TASKS, small_runs.NAME, small_runs.TASK)
 
 
 @pytest.fixture(autouse=True)

@@ -11,20 +11,21 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from nsm.programs import Programs
 from nsm.training import checkpoints
-from nsm.training.config import OptimiserConfig
+from nsm.training.callbacks import Callback
 from nsm.training.distribution import joined
-from nsm.training.learner import FusedLearner
-from nsm.training.loop import train
+from nsm.training.experiment import Optimiser
+from nsm.training.learner import FusedLearner, Learner
 from nsm.training.run import RunDirectory
-from training.small_runs import register, small
+from training.small_runs import commanded, small
 
 STEPS = {"iterations": 50, "log_every": 5, "evaluate_every": 20, "checkpoint_every": 15}
-RMSPROP, ADAM = (OptimiserConfig(kind, learning_rate=3e-4) for kind in ("rmsprop", "adam"))
+RMSPROP, ADAM = (Optimiser(kind, learning_rate=3e-4) for kind in ("rmsprop", "adam"))
+STEP, GRADIENTS = Learner.step, FusedLearner._gradients
 DRAWS = {"random_slots": True, "cell_noise": 0.3}
 
 
-def gumbel(config):
-    return replace(config, machine=replace(config.machine, programs=Programs(3, attention="gumbel")))
+def gumbel(experiment):
+    return replace(experiment, machine=replace(experiment.machine, programs=Programs(3, attention="gumbel")))
 
 
 RUNS = {
@@ -36,8 +37,18 @@ RUNS = {
 }
 
 
-def on_two(config):
-    return replace(config, world_size=2)
+def on_two(experiment):
+    return replace(experiment, processes=2)
+
+
+class Watching(Callback):
+    """Counts what it is told."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def on_step(self, progress, line) -> None:
+        self.calls += 1
 
 
 def told(work) -> str:
@@ -49,19 +60,22 @@ def told(work) -> str:
 
 
 def signalled(ranks, who, step):
-    def report(progress, line):
-        if ranks.rank == who and progress.step == step:
-            os.kill(os.getpid(), signal.SIGTERM)
+    """One rank gets a signal in that step."""
 
-    return report
+    def learn(self, task, batch, number):
+        loss = STEP(self, task, batch, number)
+        if ranks.rank == who and number + 1 == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss
+
+    return learn
 
 
 def poisoned(ranks, who, step):
     """One rank's own gradient is not a number at that step."""
-    true_gradients = FusedLearner._gradients
 
     def gradients(self, task, batch, slots, noise):
-        loss = true_gradients(self, task, batch, slots, noise)
+        loss = GRADIENTS(self, task, batch, slots, noise)
         if ranks.rank == who and self.optimiser.updates == step:
             self.machine.output.bias.grad[1] = float("nan")
         return loss
@@ -70,32 +84,39 @@ def poisoned(ranks, who, step):
 
 
 def main(root: Path) -> None:
-    register()
     said = {}
     with joined("cpu") as ranks:
+
+        def trained(experiment, name, backend, *options):
+            return told(lambda: commanded(experiment, root / name, backend, *options, ranks=ranks))
+
         said["rank"] = [ranks.rank, ranks.size]
-        for name, (backend, config) in RUNS.items():
-            said[name] = told(lambda: train(on_two(config), root / name, backend, ranks=ranks))  # noqa: B023
+        for name, (backend, experiment) in RUNS.items():
+            said[name] = trained(on_two(experiment), name, backend)
         for backend in ("fused", "reference"):
-            config = on_two(RUNS[backend][1])
+            experiment = on_two(RUNS[backend][1])
             for who in (0, 1):
                 name = f"{backend}-stopped-{who}"
-                out, report = root / name, signalled(ranks, who, 17)
-                said[name] = told(lambda: train(config, out, backend, report=report, ranks=ranks))  # noqa: B023
-                said[f"{name}-at"] = checkpoints.steps(out / "checkpoints")[-1]
-                said[f"{backend}-resumed-{who}"] = told(lambda: train(config, out, backend, ranks=ranks))  # noqa: B023
-        config, true_gradients = on_two(RUNS["fused"][1]), FusedLearner._gradients
+                Learner.step = signalled(ranks, who, 17)
+                said[name] = trained(experiment, name, backend)
+                Learner.step = STEP
+                said[f"{name}-at"] = checkpoints.steps(root / name / "checkpoints")[-1]
+                said[f"{backend}-resumed-{who}"] = trained(experiment, name, backend)
+        experiment = on_two(RUNS["fused"][1])
         FusedLearner._gradients = poisoned(ranks, 1, 5)
-        said["diverged"] = told(lambda: train(config, root / "diverged", "fused", ranks=ranks))
-        FusedLearner._gradients = true_gradients
+        said["diverged"] = trained(experiment, "diverged", "fused")
+        FusedLearner._gradients = GRADIENTS
         if ranks.leads:  # what only rank 0 sees must reach all
             RunDirectory(root / "strange").path.mkdir()
             (root / "strange" / "file").touch()
-        said["strange"] = told(lambda: train(config, root / "strange", "fused", ranks=ranks))
-        said["device"] = told(
-            lambda: train(config, root / "device", "reference", f"cuda:{90 + ranks.rank}", ranks=ranks)
+        said["strange"] = trained(experiment, "strange", "fused")
+        said["device"] = trained(experiment, "device", "reference", f"cuda:{90 + ranks.rank}")
+        said["size"] = trained(small(), "size", "fused")
+        watching = Watching()
+        said["watched"] = told(
+            lambda: commanded(experiment, root / "watched", "fused", callbacks=[watching], ranks=ranks)
         )
-        said["size"] = told(lambda: train(small(), root / "size", "fused", ranks=ranks))
+        said["watched-calls"] = watching.calls
     (root / f"said-{said['rank'][0]}.json").write_text(json.dumps(said))
 
 

@@ -3,54 +3,87 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 from nsm import NTM, Controller, MachineConfig, Programs
-from nsm.tasks import Copy, TaskPair, registry
-from nsm.training.config import OptimiserConfig, RunConfig
+from nsm.experiments import recipes
+from nsm.tasks import Copy
+from nsm.training.callbacks import Callback
+from nsm.training.distribution import ALONE
+from nsm.training.experiment import Experiment, Optimiser, Schedule
+from nsm.training.loop import Stop, train
 from nsm.training.run import RunDirectory
+from nsm.training.signals import asked_by_signal
+from nsm.tree import to_json
 
-NAME = "tiny-copy"
-TASK = TaskPair(Copy(width=2, length=(1, 3)), Copy(width=2, length=(5, 5)))
+TASK = Copy(width=2, length=(1, 3), test=Copy(width=2, length=(5, 5)))
 SMALL = {
     "iterations": 12,
     "batch_size": 2,
     "log_every": 2,
     "evaluate_every": 4,
-    "evaluate_sequences": 6,
+    "validation_sequences": 6,
     "test_sequences": 6,
     "checkpoint_every": 3,
 }
+SCHEDULE = {field.name for field in fields(Schedule)}
 
 
-def register() -> None:
-    """Make the tiny task known by its name, as the tests' fixture does for this process."""
-    registry.TASKS[NAME] = TASK
-
-
-def small(programs: int | None = 2, size: int = 8, **changes) -> RunConfig:
-    """A run of a dozen iterations; `optimiser` may be given by its name."""
+def small(programs: int | None = 2, size: int = 8, **changes) -> Experiment:
+    """A run of a dozen iterations, with changes of its schedule or of other parts; an optimiser also by its kind."""
     machine = MachineConfig(
         4, 2, Controller(size=size), NTM(slots=8, width=4), Programs(programs) if programs else None
     )
-    if isinstance(changes.get("optimiser", "rmsprop"), str):
-        changes["optimiser"] = OptimiserConfig(changes.get("optimiser", "rmsprop"), learning_rate=3e-3)
-    return replace(RunConfig(NAME, machine), **{**SMALL, **changes})
+    kind = changes.pop("optimiser", "rmsprop")
+    optimiser = Optimiser(kind, learning_rate=3e-3) if isinstance(kind, str) else kind
+    schedule = {name: changes.pop(name) for name in SCHEDULE & changes.keys()}
+    parts = {"task": TASK, "machine": machine, "optimiser": optimiser, "schedule": Schedule(**{**SMALL, **schedule})}
+    return Experiment(**{**parts, **changes})
 
 
-def learnable() -> RunConfig:
+def continual(iterations: int, **changes) -> Experiment:
+    """The same machine on four tasks, one after another."""
+    task = recipes.continual("ntm").task
+    machine = replace(small().machine, input_size=10, output_size=8)
+    curriculum = recipes.continual("ntm").schedule.curriculum
+    return small(iterations=iterations, task=task, machine=machine, curriculum=curriculum, **changes)
+
+
+def learnable() -> Experiment:
     """A run of a second that learns its task."""
-    falling = OptimiserConfig(learning_rate=3e-3, final_rate=0.05)
-    often = {"log_every": 20, "evaluate_every": 100, "evaluate_sequences": 32, "checkpoint_every": 700}
+    falling = Optimiser(learning_rate=3e-3, final_rate=0.05)
+    often = {"log_every": 20, "evaluate_every": 100, "validation_sequences": 32, "checkpoint_every": 700}
     return small(size=16, iterations=700, batch_size=8, optimiser=falling, **often)
 
 
-def overshooting(**changes) -> RunConfig:
-    """A run whose learning rate is too high: its held-out loss is lowest at the first evaluation, of step 4."""
-    return small(optimiser=OptimiserConfig(learning_rate=0.03), **changes)
+def overshooting(**changes) -> Experiment:
+    """A run whose learning rate is too high: its validation loss is lowest at the first evaluation, of step 4."""
+    return small(optimiser=Optimiser(learning_rate=0.03), **changes)
+
+
+class At(Callback):
+    """Does something after a step, or before the first one if that is 0."""
+
+    def __init__(self, step: int, act: Callable[[], object]) -> None:
+        self.step, self.act = step, act
+
+    def on_start(self, run, progress) -> None:
+        self.on_step(progress, None)
+
+    def on_step(self, progress, line) -> None:
+        if progress.step == self.step:
+            self.act()
+
+
+def commanded(experiment: Experiment, directory: str | Path, *arguments, ranks=ALONE, **options):
+    """Train as the command does: the first signal asks the run to stop, the second ends the process."""
+    with asked_by_signal(stop := Stop(ranks)):
+        return train(experiment, directory, *arguments, ranks=ranks, stop=stop, **options)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -63,9 +96,9 @@ def contents(directory: Path) -> dict[str, bytes]:
     for which in ("best", "last"):
         checkpoint = run.checkpoints / f"{run.checkpoint(which).step:08d}"
         found |= {f"{which}/{file.name}": file.read_bytes() for file in sorted(checkpoint.iterdir())}
-    result = run.result()
-    assert result is not None
-    found["result"] = json.dumps({k: v for k, v in result.items() if "seconds" not in k}).encode()
+    outcome = run.outcome()
+    assert outcome is not None
+    found["result"] = json.dumps({k: v for k, v in to_json(outcome).items() if "seconds" not in k}).encode()
     return found
 
 
@@ -77,8 +110,10 @@ def strays(directory: Path) -> list[str]:
     return found + [p.name for p in checkpoints.iterdir() if not p.name.isdigit()] if checkpoints.exists() else found
 
 
-def in_another_process(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def in_another_process(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run code that can use these helpers, in a fresh Python."""
     setup = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-    setup += "from training.small_runs import *; register()\n"
-    return subprocess.run([sys.executable, "-c", setup + code, *arguments], capture_output=True, text=True, check=False)
+    setup += "from training.small_runs import *\n"
+    command = [sys.executable, "-c", setup + code, *arguments]
+    variables = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)

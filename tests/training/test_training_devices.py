@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from nsm import DNC, LRUA, Controller, Programs
 from nsm.training.evaluation import evaluate
 from nsm.training.learner import ReferenceLearner
-from nsm.training.loop import TRAIN, build, task_pair, train
+from nsm.training.loop import TRAIN, build, train
 from training.small_runs import contents, small
 
 
@@ -35,8 +35,8 @@ class OnlyOn(TorchDispatchMode):
 
 
 def with_machine(**changes):
-    config = small(random_slots=True)
-    return replace(config, machine=replace(config.machine, **changes))
+    experiment = small(random_slots=True)
+    return replace(experiment, machine=replace(experiment.machine, **changes))
 
 
 CONFIGS = {
@@ -58,13 +58,13 @@ def test_the_guard_sees_a_tensor_on_the_default_device():
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_steps_and_evaluation_of_the_reference_stay_on_its_device(name):
-    config = CONFIGS[name]
-    task = task_pair(config).train
+    experiment = CONFIGS[name]
+    task = experiment.task
     found = []
     for default in ("cpu", "meta"):
-        learner = build(config, "reference")
+        learner = build(experiment, "reference")
         assert isinstance(learner, ReferenceLearner)
-        batches = task.block(0, TRAIN, 0, 3, config.batch_size)
+        batches = task.block(0, TRAIN, 0, 3, experiment.schedule.batch_size)
         with torch.device(default), OnlyOn("cpu") as guard:
             learner.prepare(task)
             losses = [learner.step(task, batch, step) for step, batch in enumerate(batches)]
@@ -77,12 +77,12 @@ def test_steps_and_evaluation_of_the_reference_stay_on_its_device(name):
 @pytest.mark.parametrize("kind", ["rmsprop", "adam"])
 def test_the_optimiser_of_other_devices_stays_there(kind):
     """On meta itself: there the update is made by torch, not by a kernel."""
-    from nsm.training.optimiser import Optimiser, flatten
+    from nsm.training.optimiser import FlatOptimiser, flatten
 
     machine = build(small(), "reference").machine.to("meta")
     flat, gradient = flatten(machine)
     with OnlyOn("meta") as guard:
-        optimiser = Optimiser(small(optimiser=kind).optimiser, flat, gradient)
+        optimiser = FlatOptimiser(small(optimiser=kind).optimiser, flat, gradient)
         optimiser.step(1e-3)
     assert guard.seen >= 5
     assert all(tensor.is_meta for tensor in (flat, gradient, optimiser.square, optimiser.velocity))

@@ -14,7 +14,7 @@ from nsm.training.run import RunDirectory
 from training.faults import WRITES, Faults
 from training.small_runs import contents, in_another_process, small, strays
 
-CONFIG = small(iterations=6, checkpoint_every=2, evaluate_every=3, keep_checkpoints=1)
+EXPERIMENT = small(iterations=6, checkpoint_every=2, evaluate_every=3, keep_checkpoints=1, persistent=True)
 
 
 def failing(number):
@@ -29,7 +29,7 @@ def test_a_disk_that_fails_from_any_operation_on(tmp_path, monkeypatch, caplog, 
     straight = tmp_path / "straight"
     with monkeypatch.context() as patch:
         counted = Faults(patch, None, failing(number), WRITES)
-        train(CONFIG, straight, "fused")
+        train(EXPERIMENT, straight, "fused")
     expected = contents(straight)
     assert counted.count > 30
     for at in range(1, counted.count + 1, every):
@@ -37,7 +37,7 @@ def test_a_disk_that_fails_from_any_operation_on(tmp_path, monkeypatch, caplog, 
         with monkeypatch.context() as patch:
             Faults(patch, at, failing(number), WRITES)
             with pytest.raises((OSError, ValueError), match=os.strerror(number)) as raised:
-                train(CONFIG, directory, "fused")
+                train(EXPERIMENT, directory, "fused")
         assert str(directory) in str(raised.value), "which disk?"
         assert ".tmp" not in str(raised.value)
         if directory.exists():
@@ -46,7 +46,7 @@ def test_a_disk_that_fails_from_any_operation_on(tmp_path, monkeypatch, caplog, 
         for step in saved:
             checkpoints.load(checkpoints.path(directory / "checkpoints", step))
         # The disk has room again: the run goes on from there and ends as if nothing had happened.
-        train(CONFIG, directory, "fused")
+        train(EXPERIMENT, directory, "fused")
         assert contents(directory) == expected, f"failed at operation {at}"
         shutil.rmtree(directory)
     assert "damaged" not in caplog.text
@@ -63,11 +63,11 @@ def test_one_failure_is_noted_in_the_run_and_forgotten_when_it_goes_on(tmp_path,
     with monkeypatch.context() as patch:
         Faults(patch, 8, fail_once, ("write",))
         with pytest.raises(OSError, match="No space left"):
-            train(CONFIG, tmp_path, "fused")
+            train(EXPERIMENT, tmp_path, "fused")
     failure = RunDirectory(tmp_path).failure()
     assert failure is not None
-    assert "No space left on device" in failure["reason"]
-    train(CONFIG, tmp_path, "fused")
+    assert "No space left on device" in failure.reason
+    train(EXPERIMENT, tmp_path, "fused")
     assert RunDirectory(tmp_path).failure() is None
 
 
@@ -96,7 +96,8 @@ def test_a_real_limit_on_file_sizes_is_one_sentence_and_code_1(tmp_path):
 import resource
 from nsm import cli
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
-cli.main(["train", "copy", "--size", "8", "--slots", "8", "--width", "4", "--iterations", "3", "--out", sys.argv[1]])
+machine = ["--controller.size", "8", "--memory.slots", "8", "--memory.width", "4"]
+cli.main(["train", "copy", *machine, "--iterations", "3", "--out", sys.argv[1]])
 """
     done = in_another_process(code, str(tmp_path / "run"))
     assert done.returncode == 1, done.stderr

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from nsm import documents
 from nsm.checks import UserError
 from nsm.training.distribution import ALONE, Ranks
-from nsm.training.loop import TRAIN, build, task_pair, train
+from nsm.training.loop import TRAIN, build, train
+from nsm.training.result import Failure
 from nsm.training.run import RunDirectory
 from training.ranks import DRAWS, RUNS, gumbel, on_two
 from training.small_runs import contents, small, strays
@@ -26,10 +26,12 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 # --- parts of a batch, without other processes ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [small(**DRAWS, batch_size=7), gumbel(small(batch_size=7))], ids=["cell", "gumbel"])
+@pytest.mark.parametrize(
+    "experiment", [small(**DRAWS, batch_size=7), gumbel(small(batch_size=7))], ids=["cell", "gumbel"]
+)
 @pytest.mark.parametrize("size", [2, 3, 7])
-def test_parts_are_the_batch(config, size):
-    learner, task = build(config, "fused"), task_pair(config).train
+def test_parts_are_the_batch(experiment, size):
+    learner, task = build(experiment, "fused"), experiment.task
     batch = task.batch(0, TRAIN, 5, 7)
     _, noise = learner._draw(task, batch, 5)
     parts = [Ranks(rank, size).part(batch, noise) for rank in range(size)]
@@ -57,8 +59,8 @@ def test_parts_are_the_batch(config, size):
 @pytest.mark.parametrize("backend", ["fused", "reference"])
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_weighted_gradients_of_the_parts_add_up_to_that_of_the_batch(backend, size):
-    config = small(**DRAWS, batch_size=7)
-    learner, task = build(config, backend), task_pair(config).train
+    experiment = small(**DRAWS, batch_size=7)
+    learner, task = build(experiment, backend), experiment.task
     batch = task.batch(0, TRAIN, 5, 7)
     assert len(set(batch.lengths)) > 1
     slots, noise = learner._draw(task, batch, 5)
@@ -76,18 +78,18 @@ def test_weighted_gradients_of_the_parts_add_up_to_that_of_the_batch(backend, si
 
 
 def test_a_part_whose_steps_do_not_count_weighs_nothing():
-    config = small(batch_size=2)
-    batch = task_pair(config).train.batch(0, TRAIN, 0, 2)
+    experiment = small(batch_size=2)
+    batch = experiment.task.batch(0, TRAIN, 0, 2)
     mask = batch.mask.copy()
     mask[:, 1] = 0
-    _, noise = build(config, "fused")._draw(None, batch, 0)
+    _, noise = build(experiment, "fused")._draw(None, batch, 0)
     parts = [Ranks(rank, 2).part(batch._replace(mask=mask), noise) for rank in (0, 1)]
     assert [part.weight for part in parts] == [1, 0]
 
 
 def test_more_processes_than_sequences_are_a_mistake():
     with pytest.raises(UserError, match="batch_size must be at least 1 for each of the 3 processes, was 2"):
-        small(batch_size=2, world_size=3)
+        small(batch_size=2, processes=3)
 
 
 # --- torchrun ---------------------------------------------------------------------------------------------------------
@@ -116,9 +118,9 @@ def two(tmp_path_factory):
 def test_two_ranks_learn_what_one_process_does(two, tmp_path, name):
     root, said = two
     assert [rank[name] for rank in said] == ["done", "done"]
-    backend, config = RUNS[name]
-    train(config, tmp_path, backend)
-    start = build(config, backend).machine.state_dict()
+    backend, experiment = RUNS[name]
+    train(experiment, tmp_path, backend)
+    start = build(experiment, backend).machine.state_dict()
     one, other = (RunDirectory(directory).checkpoint("last") for directory in (tmp_path, root / name))
     assert one.step == other.step
     # Rounding, grown over 50 updates: compared with how far the weights have come.
@@ -126,15 +128,15 @@ def test_two_ranks_learn_what_one_process_does(two, tmp_path, name):
     assert max((one.model[key] - other.model[key]).abs().max() for key in start) < 1e-4 * moved
     for key, mine in one.optimiser.items():
         torch.testing.assert_close(other.optimiser[key], mine, rtol=1e-2, atol=1e-4 * float(mine.abs().max()))
-    lines = [RunDirectory(directory).metrics() for directory in (tmp_path, root / name)]
+    lines = [RunDirectory(directory).lines() for directory in (tmp_path, root / name)]
     assert [line["step"] for line in lines[0]] == [line["step"] for line in lines[1]]
     assert [line["loss"] for line in lines[1]] == pytest.approx([line["loss"] for line in lines[0]], rel=1e-4)
 
 
 def test_the_ranks_stop_together_when_solved(two):
     root, _ = two
-    result = RunDirectory(root / "solved").result()
-    assert (result["steps"], result["solved_step"]) == (40, 20)
+    outcome = RunDirectory(root / "solved").outcome()
+    assert (outcome.steps, outcome.solved_step) == (40, 20)
 
 
 @pytest.mark.parametrize("who", [0, 1])
@@ -154,7 +156,7 @@ def test_a_gradient_that_is_no_number_on_one_rank_ends_the_run_on_all(two):
     root, said = two
     message = "a gradient is not finite at iteration 6; the first bad tensor is gradient of output.bias"
     assert [rank["diverged"] for rank in said] == [f"Diverged: {message}"] * 2
-    assert RunDirectory(root / "diverged").failure() == {"reason": message, "step": 5, "diverged": True}
+    assert RunDirectory(root / "diverged").failure() == Failure(message, 5, diverged=True)
 
 
 @pytest.mark.parametrize(
@@ -173,28 +175,25 @@ def test_a_mistake_is_told_to_all_ranks(two, name, mistake):
 
 def test_a_run_of_two_processes_is_refused_by_one_with_the_difference_listed(two):
     root, _ = two
-    backend, config = RUNS["fused"]
-    with pytest.raises(UserError, match=r"holds a run of another configuration: world_size was 2, is 1$"):
-        train(config, root / "fused", backend)
+    backend, experiment = RUNS["fused"]
+    with pytest.raises(UserError, match=r"holds a run of another configuration: processes was 2, is 1$"):
+        train(experiment, root / "fused", backend)
     with pytest.raises(UserError, match="this run is for 2 processes and was started with 1"):
-        train(on_two(config), root / "fused", backend)
+        train(on_two(experiment), root / "fused", backend)
 
 
-def test_a_run_from_before_there_could_be_several_processes_goes_on(tmp_path):
-    config = small()
-    train(config, tmp_path, "fused")
-    document = documents.read_sealed(tmp_path / "config.json")
-    del document["config"]["world_size"]
-    documents.write(tmp_path / "config.json", document)
-    assert RunDirectory(tmp_path).config() == config
-    RunDirectory(tmp_path).check(config)
+def test_callbacks_are_the_leaders_alone(two):
+    _, said = two
+    assert [rank["watched"] for rank in said] == ["done", "done"]
+    assert [rank["watched-calls"] for rank in said] == [50, 0]
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
 
-TRAIN_COPY = ["train", "copy", "--size", "8", "--slots", "16", "--width", "4", "--batch-size", "3"]
+TRAIN_COPY = ["train", "copy", "--controller.size", "8", "--memory.slots", "16", "--memory.width", "4"]
+TRAIN_COPY += ["--batch-size", "3"]
 TRAIN_COPY += ["--iterations", "400", "--log-every", "5", "--evaluate-every", "100", "--checkpoint-every", "20"]
-TRAIN_COPY += ["--evaluate-sequences", "4", "--test-sequences", "4"]
+TRAIN_COPY += ["--validation-sequences", "4", "--test-sequences", "4"]
 
 
 class Torchrun:
@@ -202,12 +201,12 @@ class Torchrun:
 
     def __init__(self, out, program=("-m", "nsm")):
         command = [*TORCHRUN, *program, *TRAIN_COPY, "--out", str(out)]
-        self.run, self.metrics = RunDirectory(out), len(RunDirectory(out).metrics())
+        self.run, self.metrics = RunDirectory(out), len(RunDirectory(out).lines())
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def under_way(self):
         """Wait until it has trained for a while; returns the ids of both ranks, in order."""
-        while len(self.run.metrics()) < self.metrics + 3:
+        while len(self.run.lines()) < self.metrics + 3:
             assert self.process.poll() is None, self.process.communicate()[1]
             time.sleep(0.02)
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
@@ -230,8 +229,8 @@ def test_the_command_survives_signals_kills_and_a_rank_that_hangs(tmp_path):
     stopped.under_way()
     stopped.process.send_signal(signal.SIGTERM)
     err = stopped.ended()[2]
-    assert err.count("nsm: stopped; what was done is saved, and the same command goes on from there") == 1
-    assert stopped.run.checkpoint("last").step >= stopped.run.metrics()[-1]["step"]
+    assert err.count("nsm: stopped; ") == 1
+    assert stopped.run.checkpoint("last").step >= stopped.run.lines()[-1]["step"]
 
     # A signal to one rank: the launcher is told the code of both.
     stopped = Torchrun(tmp_path / "run")
@@ -248,7 +247,7 @@ def test_the_command_survives_signals_kills_and_a_rank_that_hangs(tmp_path):
     code, _, err = killed.ended()
     assert code != 0
     assert err.count("nsm: another rank died or did not answer for 0:30:00: ") == 1
-    assert "another rank died" in killed.run.failure()["reason"]
+    assert "another rank died" in killed.run.failure().reason
 
     # A rank that hangs: the other one waits no longer than it was told to.
     impatient = tmp_path / "impatient.py"

@@ -7,8 +7,9 @@ import torch
 
 from nsm.programs import Programs
 from nsm.tasks import Batch, Copy, with_ranges
-from nsm.training.evaluation import HELD_OUT, TEST, evaluate
-from nsm.training.loop import TRAIN, build, task_pair
+from nsm.training import loop
+from nsm.training.evaluation import TEST, VALIDATION, evaluate
+from nsm.training.loop import TRAIN, build
 from training.small_runs import TASK, small
 
 BACKENDS = ["fused", "reference"]
@@ -27,28 +28,28 @@ def single(batch: Batch, i: int) -> Batch:
 
 
 def test_the_same_figures_every_time(machine):
-    assert evaluate(machine, TASK.train, 60) == evaluate(machine, TASK.train, 60)
+    assert evaluate(machine, TASK, 60) == evaluate(machine, TASK, 60)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_programs_that_are_drawn_in_training_are_not_in_evaluation(backend):
-    config = small()
-    hard = replace(config, machine=replace(config.machine, programs=Programs(6, attention="gumbel")))
+    experiment = small()
+    hard = replace(experiment, machine=replace(experiment.machine, programs=Programs(6, attention="gumbel")))
     machine = build(hard, backend).machine.train()
-    assert evaluate(machine, TASK.train, 20) == evaluate(machine, TASK.train, 20)
+    assert evaluate(machine, TASK, 20) == evaluate(machine, TASK, 20)
 
 
 def test_figures_are_those_of_the_sequences_one_by_one(machine, monkeypatch):
     monkeypatch.setattr("nsm.tasks.task.EXAMINED", 8)
-    together = evaluate(machine, TASK.train, 20, seed=3)
+    together = evaluate(machine, TASK, 20, seed=3)
     alone = None
     for step, size in enumerate((8, 8, 4)):
-        batch = TASK.train.batch(3, TEST, step, size)
+        batch = TASK.batch(3, TEST, step, size)
         for i in range(size):
             one = single(batch, i)
             with torch.no_grad():
                 logits, _ = machine.eval()(torch.from_numpy(one.inputs))
-            metrics = TASK.train.metrics(logits, one)
+            metrics = TASK.metrics(logits, one)
             alone = metrics if alone is None else alone + metrics
     assert together.sequences == alone.sequences == 20
     assert (together.bits, together.bit_errors, together.perfect) == (alone.bits, alone.bit_errors, alone.perfect)
@@ -57,17 +58,17 @@ def test_figures_are_those_of_the_sequences_one_by_one(machine, monkeypatch):
 
 
 def test_more_sequences_are_the_same_ones_and_more():
-    task = TASK.train
+    task = TASK
     first = [task.batch(0, TEST, 0, size) for size in (10, 50)]
     for i in range(10):
         for few, many in zip(single(first[0], i), single(first[1], i), strict=True):
             assert (few == many).all()
 
 
-def test_streams_of_training_held_out_and_test_sequences_differ():
-    assert len({TRAIN, HELD_OUT, TEST}) == 3
+def test_streams_of_training_validation_and_test_sequences_differ():
+    assert len({TRAIN, VALIDATION, TEST}) == 3
     longer = Copy(width=8, length=(10, 10))
-    batches = [longer.batch(0, stream, 0, 1).inputs.tobytes() for stream in (TRAIN, HELD_OUT, TEST)]
+    batches = [longer.batch(0, stream, 0, 1).inputs.tobytes() for stream in (TRAIN, VALIDATION, TEST)]
     assert len(set(batches)) == 3
 
 
@@ -97,21 +98,22 @@ def test_a_failure_in_the_middle_leaves_the_mode_as_it_was(machine, monkeypatch)
 
 
 @pytest.mark.parametrize("ragged", [True, False])
-def test_test_sequences_have_lengths_of_their_own_whatever_training_does(ragged):
-    pair = task_pair(small(ragged=ragged))
-    assert pair.train.ragged is ragged
-    assert pair.test.ragged
-    lengths = {int(n) for n in with_ranges(pair.test, length=(1, 20)).batch(0, TEST, 0, 50).lengths}
+@pytest.mark.parametrize("test", [None, Copy(width=2)], ids=["itself", "another"])
+def test_test_sequences_have_lengths_of_their_own_whatever_training_does(ragged, test):
+    task = Copy(width=2, ragged=ragged, test=test)
+    assert len(set(task.batch(0, TRAIN, 0, 50).lengths)) == 1 or ragged
+    lengths = {int(n) for n in with_ranges(task.tested, length=(1, 20)).batch(0, TEST, 0, 50).lengths}
     assert len(lengths) > 5
 
 
-def test_held_out_sequences_have_lengths_of_their_own_whatever_training_does(monkeypatch):
-    from nsm.training import loop
-
+def test_validation_sequences_have_lengths_of_their_own_whatever_training_does(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        loop, "evaluate", lambda machine, task, *_, **__: seen.append(task) or evaluate(machine, task, 3)
-    )
-    config = small(ragged=False)
-    loop._held_out(task_pair(config).train, build(config, "fused"), config, 4)
-    assert seen[0].ragged
+
+    def looking(machine, task, sequences, seed=0, stream=TEST, **options):
+        seen.append((stream, task.ragged))
+        return evaluate(machine, task, sequences, seed, stream, **options)
+
+    monkeypatch.setattr(loop, "evaluate", looking)
+    loop.train(small(task=replace(TASK, ragged=False)), tmp_path, "fused")
+    assert {stream for stream, _ in seen} == {VALIDATION, TEST}
+    assert all(ragged for _, ragged in seen)

@@ -7,26 +7,26 @@ import numpy as np
 import pytest
 import torch
 
-from nsm.experiments.models import models
-from nsm.experiments.paper import EXPERIMENTS, cells
-from nsm.experiments.recipes import FEW_SHOT, RELIABLE, recipe
+from nsm.experiments import recipes
+from nsm.experiments.choice import MODELS
+from nsm.experiments.paper import EXPERIMENTS, SEQUENCING, cells
 from nsm.programs import Programs
-from nsm.tasks import TASKS
-from nsm.training.loop import TRAIN, build, task_pair
+from nsm.training.experiment import Optimiser
+from nsm.training.loop import TRAIN, build
 from training.small_runs import small
 
 BACKENDS = ["fused", "reference"]
 
 
-def batches(config, count):
-    task = task_pair(config).train
-    return task, task.block(config.seed, TRAIN, 0, count, config.batch_size)
+def batches(experiment, count):
+    task = experiment.task
+    return task, task.block(experiment.seed, TRAIN, 0, count, experiment.schedule.batch_size)
 
 
-def gradient_at(step, config, backend, monkeypatch):
+def gradient_at(step, experiment, backend, monkeypatch):
     """The gradient that the update of a step would use."""
-    learner = build(config, backend)
-    task, block = batches(config, 1)
+    learner = build(experiment, backend)
+    task, block = batches(experiment, 1)
     monkeypatch.setattr(learner.optimiser, "step", lambda rate: None)
     learner.step(task, block[0], step)
     return learner, learner.gradient.clone()
@@ -48,12 +48,12 @@ def test_the_annealed_key_loss_is_in_the_gradient(monkeypatch, backend, step):
 
 
 def test_the_key_loss_is_left_out_only_when_it_is_too_small_to_matter(monkeypatch):
-    config = small()
+    experiment = small()
     called = []
-    learner = build(config, "fused")
+    learner = build(experiment, "fused")
     true_loss = learner.machine.program_loss
     monkeypatch.setattr(learner.machine, "program_loss", lambda: called.append(True) or true_loss())
-    task, block = batches(config, 1)
+    task, block = batches(experiment, 1)
     for step in (0, 100, 400):
         learner.step(task, block[0], step)
     assert len(called) == 2
@@ -69,9 +69,9 @@ def test_a_mann_has_no_key_loss(monkeypatch, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_gradient_starts_from_zero_every_time(monkeypatch, backend):
-    config = small(key_loss=0.0)
-    learner = build(config, backend)
-    task, block = batches(config, 1)
+    experiment = small(key_loss=0.0)
+    learner = build(experiment, backend)
+    task, block = batches(experiment, 1)
     monkeypatch.setattr(learner.optimiser, "step", lambda rate: None)
     gradients = []
     for _ in range(2):
@@ -81,8 +81,8 @@ def test_the_gradient_starts_from_zero_every_time(monkeypatch, backend):
 
 
 def test_what_is_returned_is_the_tasks_loss_alone():
-    config = small(key_loss=5.0)
-    learner, (task, block) = build(config, "fused"), batches(config, 1)
+    experiment = small(key_loss=5.0)
+    learner, (task, block) = build(experiment, "fused"), batches(experiment, 1)
     x, lengths = torch.from_numpy(block[0].inputs), block[0].lengths.tolist()
     logits, _ = learner.machine(x, lengths=lengths)
     expected = task.loss(logits, block[0]).item()
@@ -92,15 +92,15 @@ def test_what_is_returned_is_the_tasks_loss_alone():
 # --- tape size and noise ----------------------------------------------------------------------------------------------
 
 
-def drawn_slots(config, count=2000):
-    learner = build(config, "fused")
-    task, block = batches(replace(config, seed=0), 1)  # the same batch, whatever the seed of the draws
+def drawn_slots(experiment, count=2000):
+    learner = build(experiment, "fused")
+    task, block = batches(replace(experiment, seed=0), 1)  # the same batch, whatever the seed of the draws
     return task.min_slots(block[0]), np.array([learner._draw(task, block[0], step)[0] for step in range(count)])
 
 
 def wide(**changes):
-    config = small(**changes)
-    return replace(config, machine=replace(config.machine, memory=replace(config.machine.memory, slots=64)))
+    experiment = small(**changes)
+    return replace(experiment, machine=replace(experiment.machine, memory=replace(experiment.machine.memory, slots=64)))
 
 
 def test_tape_sizes_are_log_uniform_between_what_is_needed_and_what_there_is():
@@ -124,18 +124,18 @@ def test_tape_sizes_follow_from_seed_and_step():
 
 
 def test_a_sequence_that_needs_more_than_there_is_gets_all():
-    config = small(random_slots=True)
-    learner = build(config, "fused")
-    task, block = batches(config, 1)
+    experiment = small(random_slots=True)
+    learner = build(experiment, "fused")
+    task, block = batches(experiment, 1)
     learner.machine.memory.slots = task.min_slots(block[0]) - 1
     assert {learner._draw(task, block[0], step)[0] for step in range(20)} == {task.min_slots(block[0]) - 1}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_drawn_tape_is_the_one_that_is_used(monkeypatch, backend):
-    config = wide(random_slots=True)
-    learner = build(config, backend)
-    task, block = batches(config, 1)
+    experiment = wide(random_slots=True)
+    learner = build(experiment, backend)
+    task, block = batches(experiment, 1)
     used, initial_state = [], learner.machine.initial_state
     monkeypatch.setattr(
         learner.machine, "initial_state", lambda batch, slots=None: used.append(slots) or initial_state(batch, slots)
@@ -146,9 +146,9 @@ def test_the_drawn_tape_is_the_one_that_is_used(monkeypatch, backend):
 
 
 def test_noise_has_the_deviation_asked_for_and_follows_from_seed_and_step():
-    config = small(cell_noise=0.3, batch_size=50, size=16)
-    learner = build(config, "fused")
-    task, block = batches(config, 1)
+    experiment = small(cell_noise=0.3, batch_size=50, size=16)
+    learner = build(experiment, "fused")
+    task, block = batches(experiment, 1)
     slots, noise = learner._draw(task, block[0], 0)
     assert slots is None
     assert noise.programs is None
@@ -160,8 +160,8 @@ def test_noise_has_the_deviation_asked_for_and_follows_from_seed_and_step():
 
 
 def test_gumbel_noise_is_drawn_for_gumbel_programs_only():
-    config = small(batch_size=50)
-    hard = replace(config, machine=replace(config.machine, programs=Programs(3, attention="gumbel")))
+    experiment = small(batch_size=50)
+    hard = replace(experiment, machine=replace(experiment.machine, programs=Programs(3, attention="gumbel")))
     learner = build(hard, "fused")
     task, block = batches(hard, 1)
     noise = learner._draw(task, block[0], 0)[1].programs
@@ -169,7 +169,7 @@ def test_gumbel_noise_is_drawn_for_gumbel_programs_only():
     # Gumbel: mean 0.577, variance π²/6.
     assert noise.mean() == pytest.approx(0.577, abs=0.05)
     assert noise.var() == pytest.approx(math.pi**2 / 6, rel=0.1)
-    assert build(config, "fused")._draw(task, block[0], 0) == (None, (None, None))
+    assert build(experiment, "fused")._draw(task, block[0], 0) == (None, (None, None))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -179,39 +179,42 @@ def test_noise_changes_the_loss_in_training_and_never_in_evaluation(backend):
     quiet, noisy = small(), small(cell_noise=2.0)
     task, block = batches(quiet, 1)
     assert build(quiet, backend).step(task, block[0], 0) != build(noisy, backend).step(task, block[0], 0)
-    figures = [evaluate(build(config, backend).machine, task, 10) for config in (quiet, noisy)]
+    figures = [evaluate(build(experiment, backend).machine, task, 10) for experiment in (quiet, noisy)]
     assert figures[0] == figures[1]
+
+
+NAMES = (*recipes.RECIPES, *SEQUENCING, "omniglot-10", "babi-1")
 
 
 @pytest.mark.parametrize("preset", ["paper", "authors"])
 def test_the_presets_of_the_paper_have_neither(preset):
-    for task in TASKS:
-        if task == "tiny-copy":
-            continue
-        for model in models(task):
-            config = recipe(task, model, preset)
-            assert not config.random_slots
-            assert config.cell_noise == 0
-            assert config.rewind == 0
-            assert config.optimiser.final_rate == 1
-            assert config.ragged is False or task in FEW_SHOT, "all episodes are equally long"
-    for experiment in EXPERIMENTS:
-        assert not any(cell.config.random_slots or cell.config.cell_noise for cell in cells(experiment, preset))
+    for name in NAMES:
+        for model in MODELS:
+            experiment = recipes.find(name)(model, preset)
+            assert not experiment.schedule.random_slots
+            assert experiment.schedule.cell_noise == 0
+            assert experiment.schedule.rewind == 0
+            assert experiment.optimiser == Optimiser()
+            assert not experiment.task.ragged or experiment.task.choice, "episodes and stories are as long as they are"
+    for table in EXPERIMENTS:
+        schedules = [cell.experiment.schedule for cell in cells(table, preset)]
+        assert not any(schedule.random_slots or schedule.cell_noise for schedule in schedules)
 
 
 def test_the_default_preset_has_both_where_they_help():
-    assert recipe("copy", "nutm").random_slots
-    assert recipe("copy", "nutm").cell_noise == 0.3
-    assert recipe("associative-recall", "nutm").random_slots
-    assert recipe("associative-recall", "nutm").cell_noise == 0, "noise keeps Associative Recall from learning"
-    ours, alone = ({task for task in known if "+" not in task} for known in (RELIABLE, TASKS))
-    assert ours == alone - {"tiny-copy", *FEW_SHOT}
+    assert recipes.copy().schedule.random_slots
+    assert recipes.copy().schedule.cell_noise == 0.3
+    assert recipes.associative_recall().schedule.random_slots
+    assert recipes.associative_recall().schedule.cell_noise == 0, "noise keeps Associative Recall from learning"
+    for recipe in recipes.SINGLE:
+        assert recipe("nutm").schedule != recipe("nutm", "paper").schedule, "every single task has settings of ours"
 
 
 def test_sorting_starts_from_a_random_tape_and_comes_back_when_it_is_thrown_off():
-    for task in ("priority-sort", "copy+priority-sort"):
-        for model in models(task):
-            config = recipe(task, model)
-            assert (config.machine.memory.initial_memory, config.machine.memory.initial_address) == ("random", "zeros")
-            assert config.rewind == 0.05
-    assert recipe("copy+repeat-copy", "nutm").machine.memory.initial_memory == "constant"
+    for name in ("priority-sort", "copy+priority-sort"):
+        for model in ("ntm", "nutm"):
+            experiment = recipes.find(name)(model)
+            memory = experiment.machine.memory
+            assert (memory.initial_memory, memory.initial_address) == ("random", "zeros")
+            assert experiment.schedule.rewind == 0.05
+    assert recipes.find("copy+repeat-copy")().machine.memory.initial_memory == "constant"

@@ -22,25 +22,26 @@ from nsm.training.loop import train
 from nsm.training.run import RunDirectory
 from training.small_runs import overshooting, small
 
-KEPT = Path(__file__).parents[2] / "results" / "models"
+PUBLISHED = Path(__file__).parents[2] / "results" / "models"
 TAKEN = "; load takes a directory that save_pretrained wrote, a run's directory, or one of its checkpoints$"
 
 
-def machine_of(config, seed):
-    return Machine.from_config(config.machine, generator=torch.Generator().manual_seed(seed))
+def machine_of(experiment, seed):
+    return Machine.from_config(experiment.machine, generator=torch.Generator().manual_seed(seed))
 
 
-def begin(directory, config=None):
+def begin(directory, experiment=None):
     """A run before its first checkpoint."""
     run = RunDirectory(directory)
-    with run.opened(config or small()):
+    with run.opened(experiment or small()):
         return run
 
 
 def save(run, step, best, **state):
     """A checkpoint whose weights are drawn with its step."""
-    made = machine_of(run.config(), step)
-    checkpoints.save(run.checkpoints, Checkpoint(step, made.state_dict(), {}, {"best_step": best, **state}))
+    made = machine_of(run.experiment, step)
+    other = {"square": torch.zeros(3)}, {"memory": torch.zeros(2, 8, 4)}
+    checkpoints.save(run.checkpoints, Checkpoint(step, made.state_dict(), *other, {"best_step": best, **state}))
 
 
 @pytest.fixture
@@ -54,8 +55,8 @@ def run(tmp_path):
 
 def is_of_step(machine, run, step):
     """Whether a machine is the one that was saved at a step, ready for use."""
-    expected = machine_of(run.config(), step).state_dict()
-    assert machine.config == run.config().machine
+    expected = machine_of(run.experiment, step).state_dict()
+    assert machine.config == run.experiment.machine
     assert not machine.training
     return machine.state_dict().keys() == expected.keys() and all(
         torch.equal(tensor, expected[name]) for name, tensor in machine.state_dict().items()
@@ -93,8 +94,8 @@ def test_the_best_machine_of_a_run(run, named):
 
 
 def test_it_is_the_machine_that_eval_takes(tmp_path):
-    result = train(overshooting(), tmp_path, "reference")
-    assert result["best_step"] < result["steps"]
+    outcome = train(overshooting(), tmp_path, "reference")
+    assert outcome.best_step < outcome.steps
     expected = RunDirectory(tmp_path).machine("best").state_dict()
     found = nsm.load(tmp_path).state_dict()
     assert found.keys() == expected.keys()
@@ -120,11 +121,13 @@ def test_a_link_to_a_checkpoint(run, tmp_path):
     assert is_of_step(nsm.load(tmp_path / "here"), run, 8)
 
 
-@pytest.mark.parametrize("name", sorted(str(path.parent.relative_to(KEPT)) for path in KEPT.rglob("config.json")))
-def test_every_machine_that_is_kept(name):
-    expected = RunDirectory(KEPT / name).machine().state_dict()
-    (checkpoint,) = (KEPT / name / "checkpoints").iterdir()
-    for place in (KEPT / name, checkpoint):
+@pytest.mark.parametrize(
+    "name", sorted(str(path.parent.relative_to(PUBLISHED)) for path in PUBLISHED.rglob("config.json"))
+)
+def test_every_machine_that_is_published(name):
+    expected = RunDirectory(PUBLISHED / name).machine().state_dict()
+    (checkpoint,) = (PUBLISHED / name / "checkpoints").iterdir()
+    for place in (PUBLISHED / name, checkpoint):
         found = nsm.load(place)
         assert type(found).__name__ == ("NUTM" if found.config.programs else "MANN")
         assert all(torch.equal(tensor, expected[key]) for key, tensor in found.state_dict().items())
@@ -149,7 +152,7 @@ def test_loading_leaves_the_files_and_the_global_random_numbers_alone(run):
 
 
 def test_machines_are_loaded_to_the_cpu_whatever_the_default(run, tmp_path):
-    machine_of(run.config(), 4).save_pretrained(tmp_path / "saved")
+    machine_of(run.experiment, 4).save_pretrained(tmp_path / "saved")
     with torch.device("meta"):
         for place in (run.path, tmp_path / "saved"):
             assert {tensor.device.type for tensor in nsm.load(place).state_dict().values()} == {"cpu"}
@@ -225,7 +228,7 @@ def test_from_pretrained_names_load_where_there_is_a_run(run, tmp_path):
 
 # --- damage -----------------------------------------------------------------------------------------------------------
 
-FILES = ("model.safetensors", "optimiser.safetensors", "state.json", "MANIFEST.json")
+FILES = ("model.safetensors", "optimiser.safetensors", "memory.safetensors", "state.json", "MANIFEST.json")
 
 
 @pytest.mark.parametrize("harmed", [None, b"", b"{}", b"\x80\x04."], ids=["missing", "empty", "other", "pickle"])
@@ -272,24 +275,32 @@ def edit(run, change):
 
 
 CONFIGURATIONS = {
-    "no configuration": (lambda d: d.pop("config"), "config must be an object, was None"),
-    "another version": (lambda d: d.update(version=9), "has version 9; this nsm reads version 1"),
-    "unknown field": (lambda d: d["config"].update(tsk=1), "a field of config must be .* was 'tsk'"),
-    "no memory": (lambda d: d["config"]["machine"].update(memory=None), "can't be loaded: memory must be"),
+    "no configuration": (lambda d: d.pop("experiment"), "experiment must be an object, was None"),
+    "another version": (lambda d: d.update(version=9), "has version 9; this nsm reads version 2"),
+    "unknown field": (lambda d: d["experiment"].update(tsk=1), "a field of experiment must be .* was 'tsk'"),
+    "no memory": (lambda d: d["experiment"]["machine"].update(memory=None), "can't be loaded: memory must be"),
     "another size": (
-        lambda d: d["config"]["machine"]["controller"].update(size=9),
+        lambda d: d["experiment"]["machine"]["controller"].update(size=9),
         r"00000004/model\.safetensors: controller\..* must have shape .*, was",
     ),
     "beyond any memory": (
-        lambda d: d["config"]["machine"]["memory"].update(slots=10**12),
+        lambda d: d["experiment"]["machine"]["memory"].update(slots=10**12),
         r"must have shape \(1000000000000, |can't be loaded",
     ),
     "beyond any patience": (
-        lambda d: d["config"]["machine"]["memory"].update(read_heads=10**8),
+        lambda d: d["experiment"]["machine"]["memory"].update(read_heads=10**8),
         "read_heads must be at most 1,024, was 100,000,000",
     ),
+    "another class": (
+        lambda d: d["experiment"]["task"].update(kind="antigravity:Copy"),
+        "antigravity:Copy, which is not one of nsm's: import antigravity first",
+    ),
+    "a function": (
+        lambda d: d["experiment"]["machine"]["memory"].update(kind="os:system"),
+        "os:system, which is not one of nsm's: os has no such MemoryConfig",
+    ),
     "other programs": (
-        lambda d: d["config"]["machine"].update(programs=None),
+        lambda d: d["experiment"]["machine"].update(programs=None),
         r"model\.safetensors (lacks|has an unknown) tensor",
     ),
 }
@@ -309,9 +320,9 @@ def forge(run, step, **contents):
     """Put anything into a checkpoint's files, with a manifest that vouches for it."""
     path = checkpoints.path(run.checkpoints, step)
     for name, content in contents.items():
-        (path / {"model": FILES[0], "optimiser": FILES[1], "state": FILES[2]}[name]).write_bytes(content)
+        (path / (f"{name}.json" if name == "state" else f"{name}.safetensors")).write_bytes(content)
     manifest = documents.read_sealed(path / "MANIFEST.json")
-    manifest["sha256"] = {name: documents.digest((path / name).read_bytes()) for name in FILES[:3]}
+    manifest["sha256"] = {name: documents.digest((path / name).read_bytes()) for name in FILES[:-1]}
     documents.write(path / "MANIFEST.json", manifest)
 
 
@@ -323,6 +334,7 @@ class Malicious:
 FORGED = {
     "a pickle": {"model": pickle.dumps(Malicious())},
     "a pickled optimiser": {"optimiser": pickle.dumps(Malicious())},
+    "a pickled memory": {"memory": pickle.dumps(Malicious())},
     "no tensors": {"model": b""},
     "no step": {"state": b"{}"},
     "a list": {"state": b"[]"},

@@ -11,29 +11,43 @@ from nsm.experiments.engines import mirror
 from nsm.experiments.engines.mirror import Watch
 from nsm.files import write_atomically
 from nsm.training import checkpoints
+from nsm.training.callbacks import Callback
 from nsm.training.loop import train
 from training.faults import WRITES, Faults
 from training.small_runs import contents, overshooting, small, strays
 
-CONFIG = small(iterations=10, checkpoint_every=2, keep_checkpoints=1)
+EXPERIMENT = small(iterations=10, checkpoint_every=2, keep_checkpoints=1, persistent=True)
+
+
+class Always(Callback):
+    """Does something before the first step and after every one."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def on_start(self, run, progress):
+        self.act()
+
+    def on_step(self, progress, line):
+        self.act()
 
 
 def test_what_has_come_through_after_any_step_can_be_gone_on_from(tmp_path):
-    train(CONFIG, tmp_path / "straight", "fused")
+    train(EXPERIMENT, tmp_path / "straight", "fused")
     watch, copies = Watch(tmp_path / "run"), []
 
-    def report(progress, line):
+    def send():
         mirror.apply(tmp_path / "copy", watch.changes())
-        copies.append(shutil.copytree(tmp_path / "copy", tmp_path / f"after-{progress.step}"))
+        copies.append(shutil.copytree(tmp_path / "copy", tmp_path / f"after-{len(copies)}"))
 
-    train(CONFIG, tmp_path / "run", "fused", report=report)
+    train(EXPERIMENT, tmp_path / "run", "fused", callbacks=[Always(send)])
     mirror.apply(tmp_path / "copy", watch.changes())
     assert contents(tmp_path / "copy") == contents(tmp_path / "run") == contents(tmp_path / "straight")
     assert checkpoints.steps(tmp_path / "copy" / "checkpoints") == checkpoints.steps(tmp_path / "run" / "checkpoints")
     assert len(copies) == 11
     assert checkpoints.steps(copies[-1] / "checkpoints") != []
     for copy in copies:
-        train(CONFIG, copy, "fused")
+        train(EXPERIMENT, copy, "fused")
         assert contents(copy) == contents(tmp_path / "straight")
         assert strays(copy) == []
 
@@ -69,7 +83,7 @@ def test_a_file_replaced_while_it_is_looked_at_is_sent_the_next_time(tmp_path, m
 
 
 def test_a_checkpoint_that_is_replaced_is_sent_again(tmp_path):
-    train(CONFIG, tmp_path, "fused")
+    train(EXPERIMENT, tmp_path, "fused")
     watch = Watch(tmp_path)
     watch.changes()
     newest = checkpoints.latest(tmp_path / "checkpoints")
@@ -79,10 +93,10 @@ def test_a_checkpoint_that_is_replaced_is_sent_again(tmp_path):
 
 def test_a_copy_that_fails_half_way_is_a_run_too(tmp_path, monkeypatch):
     """From the k-th operation on nothing more is written, for all k: what is there can be gone on from."""
-    train(CONFIG, tmp_path / "straight", "fused")
+    train(EXPERIMENT, tmp_path / "straight", "fused")
     changes = []
     watch = Watch(tmp_path / "run")
-    train(CONFIG, tmp_path / "run", "fused", report=lambda *_: changes.append(watch.changes()))
+    train(EXPERIMENT, tmp_path / "run", "fused", callbacks=[Always(lambda: changes.append(watch.changes()))])
     changes.append(watch.changes())
 
     def fail():
@@ -101,6 +115,6 @@ def test_a_copy_that_fails_half_way_is_a_run_too(tmp_path, monkeypatch):
         directory = tmp_path / f"at-{at}"
         with pytest.raises(OSError, match="No space left"):
             copy(directory, at)
-        train(CONFIG, directory, "fused")
+        train(EXPERIMENT, directory, "fused")
         assert contents(directory) == contents(tmp_path / "straight"), f"failed at operation {at}"
         shutil.rmtree(directory)

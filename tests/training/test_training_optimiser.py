@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from nsm.training.config import OptimiserConfig
-from nsm.training.loop import TRAIN, build, task_pair
-from nsm.training.optimiser import Optimiser, flatten
+from nsm.training.experiment import Optimiser
+from nsm.training.loop import TRAIN, build
+from nsm.training.optimiser import FlatOptimiser, flatten
 from training.small_runs import small
 
 STEPS, CLIP = 200, 0.5
@@ -37,10 +37,10 @@ def gradients(step, parameters):
 @pytest.mark.parametrize("path", ["kernel", "torch", "double"])
 @pytest.mark.parametrize("kind", ["rmsprop", "adam"])
 def test_many_updates_equal_those_of_torch(kind, path):
-    config = OptimiserConfig(kind, learning_rate=3e-3, alpha=0.9, momentum=0.8, beta2=0.98, epsilon=1e-6, clip=CLIP)
+    config = Optimiser(kind, learning_rate=3e-3, alpha=0.9, momentum=0.8, beta2=0.98, epsilon=1e-6, clip=CLIP)
     dtype = torch.float64 if path == "double" else torch.float32
     ours, other = network(dtype), network(dtype)
-    optimiser = Optimiser(config, *flatten(ours))
+    optimiser = FlatOptimiser(config, *flatten(ours))
     assert optimiser._kernel == (path != "double")
     if path == "torch":
         optimiser._kernel = False
@@ -64,8 +64,8 @@ def test_many_updates_equal_those_of_torch(kind, path):
 
 @pytest.mark.parametrize("kind", ["rmsprop", "adam"])
 def test_a_state_that_was_saved_goes_on_to_the_bit(kind):
-    config = OptimiserConfig(kind, learning_rate=0.01)
-    straight, resumed = (Optimiser(config, *flatten(network(torch.float32))) for _ in range(2))
+    config = Optimiser(kind, learning_rate=0.01)
+    straight, resumed = (FlatOptimiser(config, *flatten(network(torch.float32))) for _ in range(2))
 
     def update(optimiser, step):
         generator = torch.Generator().manual_seed(step)
@@ -119,8 +119,8 @@ def test_a_learners_weights_stay_views_after_loading(backend):
 
 
 def test_padding_stays_zero():
-    config = small(size=9)
-    learner, task = build(config, "fused"), task_pair(config).train
+    experiment = small(size=9)
+    learner, task = build(experiment, "fused"), experiment.task
     used = learner.machine.parameter_count
     assert learner.flat.numel() > used, "this machine needs no padding: choose another size"
     for step, batch in enumerate(task.block(0, TRAIN, 0, 5, 2)):
@@ -132,20 +132,20 @@ def test_padding_stays_zero():
 
 
 def test_the_learning_rate_falls_linearly_to_its_final_share():
-    config = small(optimiser=OptimiserConfig(learning_rate=0.4, final_rate=0.25), iterations=100)
-    assert config.rate(0) == 0.4
-    assert config.rate(50) == pytest.approx(0.4 * 0.625)
-    assert config.rate(100) == pytest.approx(0.1)
-    falls = [config.rate(step) - config.rate(step + 1) for step in range(100)]
+    experiment = small(optimiser=Optimiser(learning_rate=0.4, final_rate=0.25), iterations=100)
+    assert experiment.rate(0) == 0.4
+    assert experiment.rate(50) == pytest.approx(0.4 * 0.625)
+    assert experiment.rate(100) == pytest.approx(0.1)
+    falls = [experiment.rate(step) - experiment.rate(step + 1) for step in range(100)]
     assert falls == pytest.approx([0.003] * 100)
-    constant = small(optimiser=OptimiserConfig(learning_rate=0.4))
+    constant = small(optimiser=Optimiser(learning_rate=0.4))
     assert {constant.rate(step) for step in range(12)} == {0.4}
 
 
 @pytest.mark.parametrize("backend", ["fused", "reference"])
 def test_the_falling_rate_reaches_the_updates(monkeypatch, backend):
-    config = small(optimiser=OptimiserConfig(learning_rate=0.4, final_rate=0.0))
-    learner, task, rates = build(config, backend), task_pair(config).train, []
+    experiment = small(optimiser=Optimiser(learning_rate=0.4, final_rate=0.0))
+    learner, task, rates = build(experiment, backend), experiment.task, []
     monkeypatch.setattr(learner.optimiser, "step", rates.append)
     for step, batch in enumerate(task.block(0, TRAIN, 0, 12, 2)):
         learner.step(task, batch, step)

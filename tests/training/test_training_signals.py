@@ -12,37 +12,32 @@ from nsm.checks import UserError
 from nsm.fused.cache import compiled
 from nsm.training import checkpoints
 from nsm.training.learner import Learner
-from nsm.training.loop import train
+from nsm.training.loop import Stop, train
 from nsm.training.run import RunDirectory
 from nsm.training.signals import SIGNALS, Interrupted, asked_by_signal
 from training.faults import ended, forked
-from training.small_runs import contents, small
+from training.small_runs import At, commanded, contents, small
 
 
 def sending(number, step, times=1):
-    def report(progress, line):
-        if progress.step == step:
-            for _ in range(times):
-                os.kill(os.getpid(), number)
-
-    return report
+    return [At(step, lambda: [os.kill(os.getpid(), number) for _ in range(times)])]
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path, number):
     with pytest.raises(Interrupted):
-        train(small(checkpoint_every=100, evaluate_every=100), tmp_path, "fused", report=sending(number, 5))
+        commanded(small(checkpoint_every=100, evaluate_every=100), tmp_path, "fused", callbacks=sending(number, 5))
     assert checkpoints.steps(tmp_path / "checkpoints") == [5]
     assert RunDirectory(tmp_path).failure() is None
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_second_signal_ends_the_process_at_once(tmp_path, number):
-    config = small(checkpoint_every=3, evaluate_every=100)
-    child = forked(lambda: train(config, tmp_path, "fused", report=sending(number, 5, times=2)))
+    experiment = small(checkpoint_every=3, evaluate_every=100)
+    child = forked(lambda: commanded(experiment, tmp_path, "fused", callbacks=sending(number, 5, times=2)))
     assert ended(child) == 128 + number
     assert checkpoints.steps(tmp_path / "checkpoints") == [3]
-    train(config, tmp_path, "fused")
+    train(experiment, tmp_path, "fused")
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
@@ -84,7 +79,7 @@ def test_a_signal_while_a_kernel_is_loaded_waits_for_the_first_step(tmp_path, ca
         Learner.prepare = prepare
         logging.getLogger("nsm").addHandler(logging.StreamHandler())
         with pytest.raises(Interrupted):
-            train(small(checkpoint_every=100, evaluate_every=100), tmp_path, "fused")
+            commanded(small(checkpoint_every=100, evaluate_every=100), tmp_path, "fused")
 
     assert ended(forked(work)) == 0
     assert checkpoints.steps(tmp_path / "checkpoints") == [1]
@@ -92,10 +87,10 @@ def test_a_signal_while_a_kernel_is_loaded_waits_for_the_first_step(tmp_path, ca
 
 
 def test_a_signal_before_the_first_step_or_after_the_last_loses_nothing(tmp_path, monkeypatch):
-    config = small()
-    train(config, tmp_path / "straight", "fused")
+    experiment = small()
+    train(experiment, tmp_path / "straight", "fused")
     with pytest.raises(Interrupted):
-        train(config, tmp_path / "before", "fused", report=sending(signal.SIGTERM, 0))
+        commanded(experiment, tmp_path / "before", "fused", callbacks=sending(signal.SIGTERM, 0))
     from nsm.training import loop
 
     def interrupted(*_):
@@ -104,26 +99,75 @@ def test_a_signal_before_the_first_step_or_after_the_last_loses_nothing(tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(loop, "conclude", interrupted)
         with pytest.raises(Interrupted):
-            train(config, tmp_path / "after", "fused")
+            commanded(experiment, tmp_path / "after", "fused")
     with pytest.raises(Interrupted):
-        train(config, tmp_path / "in-last", "fused", report=sending(signal.SIGTERM, config.iterations))
+        commanded(
+            experiment, tmp_path / "in-last", "fused", callbacks=sending(signal.SIGTERM, experiment.schedule.iterations)
+        )
     for name in ("before", "after", "in-last"):
-        assert RunDirectory(tmp_path / name).result() is None
-        train(config, tmp_path / name, "fused")
+        assert RunDirectory(tmp_path / name).outcome() is None
+        train(experiment, tmp_path / name, "fused")
         assert contents(tmp_path / name) == contents(tmp_path / "straight")
 
 
 def test_the_handlers_of_before_are_back_afterwards(tmp_path):
     before = [signal.getsignal(number) for number in SIGNALS]
-    train(small(), tmp_path, "fused")
+    commanded(small(), tmp_path, "fused")
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_called_from_python_a_run_leaves_signals_and_threads_to_the_caller(tmp_path):
+    import torch
+
+    def mine(number, frame):
+        heard.append(number)
+
+    heard, before = [], signal.signal(signal.SIGTERM, mine)
+    try:
+        kept = [signal.getsignal(number) for number in SIGNALS], torch.get_num_threads()
+
+        def look():
+            seen.append(([signal.getsignal(number) for number in SIGNALS], torch.get_num_threads()))
+
+        seen = []
+        watching = [At(step, look) for step in (0, 1, 12)]
+        train(small(), tmp_path, "fused", callbacks=[*watching, *sending(signal.SIGTERM, 5)])
+        look()
+        assert seen == [kept] * 4
+        assert heard == [signal.SIGTERM], "it is the caller's to heed"
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(("backend", "inside"), [("fused", 1), ("reference", 2)])
+def test_threads_that_are_asked_for_are_torchs_while_it_trains_and_no_longer(tmp_path, backend, inside):
+    """Of torch's none but one beside the kernels' own."""
+    import torch
+
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(3)
+    try:
+        watching = [At(1, lambda: seen.append(torch.get_num_threads()))]
+        train(small(iterations=2), tmp_path, backend, callbacks=watching, threads=2)
+        assert seen == [inside]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_run_may_be_asked_to_stop_from_python(tmp_path):
+    stop = Stop()
+    with pytest.raises(Interrupted):
+        train(small(checkpoint_every=100, evaluate_every=100), tmp_path, callbacks=[At(5, stop)], stop=stop)
+    assert checkpoints.steps(tmp_path / "checkpoints") == [5]
+    assert RunDirectory(tmp_path).failure() is None
 
 
 def test_a_signal_that_is_ignored_stays_so(tmp_path):
     """`nohup nsm train` goes on without its terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        train(small(), tmp_path, "fused", report=sending(signal.SIGHUP, 5))
+        commanded(small(), tmp_path, "fused", callbacks=sending(signal.SIGHUP, 5))
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -144,15 +188,15 @@ def test_outside_the_main_thread_signals_are_left_alone():
 
 
 def test_of_several_processes_on_one_directory_exactly_one_proceeds(tmp_path):
-    config, go = small(), tmp_path / "go"
+    experiment, go = small(), tmp_path / "go"
 
     def work():
-        def report(progress, line):
-            while progress.step == 1 and not go.exists() and os.getppid() == parent:
+        def wait():
+            while not go.exists() and os.getppid() == parent:
                 time.sleep(0.01)
 
         try:
-            train(config, tmp_path / "run", "fused", report=report)
+            train(experiment, tmp_path / "run", "fused", callbacks=[At(1, wait)])
         except UserError as error:
             raise SystemExit(2 if "is in use by another process, " in str(error) else 3) from None
 
@@ -170,27 +214,25 @@ def test_of_several_processes_on_one_directory_exactly_one_proceeds(tmp_path):
     go.touch()
     assert codes == [2, 2, 2]
     assert ended(waiting[0]) == 0
-    train(config, tmp_path / "straight", "fused")
+    train(experiment, tmp_path / "straight", "fused")
     assert contents(tmp_path / "run") == contents(tmp_path / "straight")
 
 
 def test_processes_with_different_configurations_cannot_mix_on_a_fresh_directory(tmp_path):
-    configs = [small(seed=seed) for seed in range(4)]
-    children = [forked(lambda config=config: train(config, tmp_path, "fused")) for config in configs]
+    children = [forked(lambda seed=seed: train(small(seed=seed), tmp_path, "fused")) for seed in range(4)]
     codes = [ended(child) for child in children]
     assert codes.count(0) == 1
     run = RunDirectory(tmp_path)
-    result = run.result()
-    assert result is not None
-    assert result["seed"] == run.config().seed == codes.index(0)
+    assert run.outcome() is not None
+    assert run.experiment.seed == codes.index(0)
 
 
 def test_a_lock_dies_with_its_process(tmp_path):
-    config = small()
+    experiment = small()
 
     def die_holding():
-        with RunDirectory(tmp_path).opened(config):
+        with RunDirectory(tmp_path).opened(experiment):
             os.kill(os.getpid(), signal.SIGKILL)
 
     assert ended(forked(die_holding)) == -signal.SIGKILL
-    train(config, tmp_path, "fused")
+    train(experiment, tmp_path, "fused")

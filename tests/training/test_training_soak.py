@@ -35,18 +35,25 @@ def test_a_short_soak_loses_nothing():
 
 
 def test_every_part_of_a_run_is_compared(soak, tmp_path):
-    config = small(keep_checkpoints=3)
-    train(config, tmp_path / "straight", "fused")
+    experiment = small(keep_checkpoints=3, persistent=True)
+    train(experiment, tmp_path / "straight", "fused")
     parts = soak.contents(tmp_path / "straight")
-    assert len(parts) == 10
+    assert len(parts) == 12
     runs = soak.Soak(tmp_path, "fused", random.Random(0))
     same = shutil.copytree(tmp_path / "straight", tmp_path / "same")
     runs.compare(same, tmp_path / "straight")
     assert runs.differences == []
-    train(replace(config, seed=1), tmp_path / "other", "fused")
+    train(replace(experiment, seed=1), tmp_path / "other", "fused")
     runs.compare(tmp_path / "other", tmp_path / "straight")
     differing = {difference.removeprefix("other: ") for difference in runs.differences}
-    assert differing >= {"metrics.jsonl", "last model.safetensors", "last optimiser.safetensors", "result.json"}
+    tensors = {f"last {name}.safetensors" for name in ("model", "optimiser", "memory")}
+    assert differing >= {"metrics.jsonl", "result.json", *tensors}
+    # Nor is a file too many the same.
+    runs.differences.clear()
+    (newest := sorted((same / "checkpoints").iterdir())[-1]).joinpath("stray").touch()
+    runs.compare(same, tmp_path / "straight")
+    assert "same: last stray" in runs.differences
+    (newest / "stray").unlink()
     # Times are no difference.
     documents.write(same / "result.json", documents.read_sealed(same / "result.json") | {"seconds": -1.0})
     runs.differences.clear()
@@ -55,7 +62,7 @@ def test_every_part_of_a_run_is_compared(soak, tmp_path):
 
 
 def test_damage_spares_the_only_valid_checkpoint(soak, tmp_path):
-    train(small(checkpoint_every=1, keep_checkpoints=4), tmp_path, "fused")
+    train(small(checkpoint_every=1, keep_checkpoints=4, persistent=True), tmp_path, "fused")
     runs = soak.Soak(tmp_path, "fused", random.Random(0))
     saved = sorted((tmp_path / "checkpoints").iterdir())
     for _ in range(10):

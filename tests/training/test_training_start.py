@@ -1,21 +1,19 @@
 """A run that begins with a trained machine: with exactly its weights, once, and only with that one."""
 
-import os
-import signal
 from dataclasses import replace
 
 import pytest
 import torch
 
 from nsm.checks import UserError
-from nsm.training.config import OptimiserConfig
-from nsm.training.loop import train
+from nsm.training.experiment import Optimiser
+from nsm.training.loop import Stop, train
 from nsm.training.run import RunDirectory
 from nsm.training.signals import Interrupted
 from nsm.training.start import read
-from training.small_runs import contents, overshooting, small
+from training.small_runs import At, contents, overshooting, small
 
-STANDING = OptimiserConfig(learning_rate=1e-30)
+STANDING = Optimiser(learning_rate=1e-30)
 """Too small a rate to move any weight."""
 
 
@@ -23,18 +21,18 @@ STANDING = OptimiserConfig(learning_rate=1e-30)
 def earlier(tmp_path_factory):
     """A run whose best machine is not its last."""
     directory = tmp_path_factory.mktemp("earlier") / "run"
-    result = train(overshooting(), directory)
-    assert result["best_step"] < result["steps"]
+    outcome = train(overshooting(), directory)
+    assert outcome.best_step < outcome.steps
     return directory
 
 
 @pytest.mark.parametrize("backend", ["fused", "reference"])
 def test_it_begins_with_the_best_machine(earlier, tmp_path, backend):
-    result = train(small(seed=1, optimiser=STANDING), tmp_path / "run", backend, start=read(earlier))
+    outcome = train(small(seed=1, optimiser=STANDING), tmp_path / "run", backend, start=read(earlier))
     best = RunDirectory(earlier).checkpoint("best").model
     for name, weights in RunDirectory(tmp_path / "run").checkpoint("last").model.items():
         assert torch.equal(weights, best[name]), name
-    assert result["steps"] == 12
+    assert outcome.steps == 12
 
 
 def test_it_begins_with_a_machine_that_was_saved(earlier, tmp_path):
@@ -56,17 +54,13 @@ def test_the_same_weights_are_the_same_start_wherever_they_lie(earlier, tmp_path
 
 def test_it_goes_on_where_it_was_stopped(earlier, tmp_path):
     """The weights it began with are taken once; later it needs them no more, if it is told their digest."""
-    start, config = read(earlier), small(seed=1)
-    train(config, tmp_path / "straight", start=start)
-
-    def stop(progress, line):
-        if progress.step == 5:
-            os.kill(os.getpid(), signal.SIGTERM)
+    start, experiment = read(earlier), small(seed=1)
+    train(experiment, tmp_path / "straight", start=start)
 
     for name, again in (("same", {"start": start}), ("without", {})):
         with pytest.raises(Interrupted):
-            train(config, tmp_path / name, report=stop, start=start)
-        train(RunDirectory(tmp_path / name).config(), tmp_path / name, **again)
+            train(experiment, tmp_path / name, callbacks=[At(5, stop := Stop())], start=start, stop=stop)
+        train(RunDirectory(tmp_path / name).experiment, tmp_path / name, **again)
         assert contents(tmp_path / name) == contents(tmp_path / "straight")
 
 
@@ -78,7 +72,7 @@ def test_a_run_is_that_of_its_start(earlier, tmp_path):
         train(small(), tmp_path / "run", start=read(tmp_path / "other"))
     with pytest.raises(UserError, match="holds a run of another configuration: start was"):
         train(small(), tmp_path / "run")
-    with pytest.raises(UserError, match="is to begin with a trained machine, which was not given"):
+    with pytest.raises(UserError, match="starts from a trained machine, which was not given"):
         train(small(start=start.digest), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
@@ -95,10 +89,10 @@ def test_a_machine_of_another_shape_is_refused(earlier, tmp_path):
 @pytest.mark.parametrize("more", [-2, 5])
 def test_the_tape_may_have_another_size(earlier, tmp_path, more):
     """No weight depends on it; what it begins with is taken as far as it goes."""
-    config = small(optimiser=STANDING)
-    slots = config.machine.memory.slots + more
-    machine = replace(config.machine, memory=replace(config.machine.memory, slots=slots))
-    train(replace(config, machine=machine), tmp_path, start=read(earlier))
+    experiment = small(optimiser=STANDING)
+    slots = experiment.machine.memory.slots + more
+    machine = replace(experiment.machine, memory=replace(experiment.machine.memory, slots=slots))
+    train(replace(experiment, machine=machine), tmp_path, start=read(earlier))
     best = RunDirectory(earlier).checkpoint("best").model
     for name, weights in RunDirectory(tmp_path).checkpoint("last").model.items():
         if name == "memory.initial_memory":

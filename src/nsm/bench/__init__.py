@@ -8,6 +8,6 @@ from nsm.bench.drawing import picture
 from nsm.bench.measurement import facts, growth, loop, measure
 from nsm.bench.peers import NAMES, chosen
 from nsm.bench.work import Shape, Work, shapes
-from nsm.reports.figures.style import save
+from nsm.reports.figures.saving import save
 
 __all__ = ["NAMES", "Shape", "Work", "chosen", "facts", "growth", "loop", "measure", "picture", "save", "shapes"]

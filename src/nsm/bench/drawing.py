@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from nsm.reports.figures.style import FAINT, INK, colour, figure
+from nsm.plots.style import FAINT, INK, colour, figure
 
 MARKS = "os^Dvp"
 

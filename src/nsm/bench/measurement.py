@@ -19,17 +19,18 @@ from nsm.bench.peer import Absent
 from nsm.bench.timing import fastest, gemm_gflops, torch_threads
 from nsm.bench.torch_peers import Torch
 from nsm.bench.work import Shape, Work, operations
-from nsm.experiments.machines import SYNTHETIC
+from nsm.experiments import recipes
 from nsm.fused.layout import Array
 from nsm.fused.workspace import pool
-from nsm.training.config import RunConfig
+from nsm.tasks import Copy
+from nsm.training.experiment import Experiment, Schedule
 from nsm.training.learner import FusedLearner
 
 
 def loop(work: Work, threads: int) -> FusedLearner:
     """Our own training loop's learner, with RMSprop and without the loss on keys."""
-    config = RunConfig("copy", work.shape.machine, batch_size=work.shape.batch, key_loss=0.0)
-    return FusedLearner(work.machine("reference"), config, threads)
+    experiment = Experiment(Copy(), work.shape.machine, schedule=Schedule(batch_size=work.shape.batch, key_loss=0.0))
+    return FusedLearner(work.machine("reference"), experiment, threads)
 
 
 def measure(shape: Shape, threads: int, seconds: float = 2.0, others: Iterable[str] = ("eager",)) -> dict[str, Any]:
@@ -157,7 +158,7 @@ def _cpu() -> str:
 
 def growth(seconds: float = 0.5) -> list[dict[str, Any]]:
     """How an iteration's time grows with T, N, B and P, one at a time, from Copy, NUTM, batch 4."""
-    base = Shape("copy nutm", SYNTHETIC["copy"].machine("nutm"), 40, 4)
+    base = Shape("copy nutm", recipes.copy(preset="paper").machine, 40, 4)
     memory, programs = base.machine.memory, base.machine.programs
     assert memory is not None
     assert programs is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from nsm.bench.equality import Answer
-from nsm.training.config import OptimiserConfig
+from nsm.training.experiment import Optimiser
 
-OPTIMISER = OptimiserConfig()
+OPTIMISER = Optimiser()
 
 
 class Absent(Exception):

@@ -11,7 +11,7 @@ from nsm.bench.equality import Answer, gradients
 from nsm.bench.peer import OPTIMISER
 from nsm.bench.work import Work
 from nsm.machine import MachineState, Noise
-from nsm.nested import scale, select
+from nsm.pytree import tree_mask, tree_where
 
 
 class Torch:
@@ -65,8 +65,8 @@ class Compiled(Torch):
     def _last_step(self, x: Tensor, state: MachineState, running: Tensor) -> tuple[Tensor, MachineState]:
         """One that some sequences do not have any more."""
         y, after = self._step(x, state)
-        kept: MachineState = select(running, after, state)
-        return scale(y, running), kept
+        kept: MachineState = tree_where(running, after, state)
+        return tree_mask(running, y), kept
 
     def forward(self) -> Tensor:
         x, lengths = self.work.x, self.work.lengths

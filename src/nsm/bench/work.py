@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nsm.experiments.machines import SYNTHETIC, few_shot, question_answering
+from nsm.experiments import recipes
 from nsm.machine import Machine, MachineConfig
 from nsm.memories import DNC, LRUA, NTM
 from nsm.tasks import Babi, Batch, Copy, Task
@@ -49,13 +49,13 @@ class Shape:
 
 def shapes() -> list[Shape]:
     """What is measured: the paper's machines, and the batch sizes they are trained with."""
-    copying, sorting = SYNTHETIC["copy"], SYNTHETIC["priority-sort"]
     found = []
     for batch in (1, 16):
-        found += [Shape(f"copy {model}", copying.machine(model), 42, batch) for model in ("ntm", "nutm")]
-        found += [Shape(f"priority-sort {model}", sorting.machine(model), 36, batch) for model in ("ntm", "nutm")]
-    found.append(Shape("omniglot lrua p=3", few_shot(10, 3), 75, 16))
-    answering = question_answering(4)
+        for recipe, steps in ((recipes.copy, 42), (recipes.priority_sort, 36)):
+            machines = {"ntm": recipe("ntm", "paper").machine, "nutm": recipe("nutm", "paper").machine}
+            found += [Shape(f"{recipe.name} {model}", machine, steps, batch) for model, machine in machines.items()]
+    found.append(Shape("omniglot lrua p=3", recipes.omniglot(preset="paper", classes=10).machine, 75, 16))
+    answering = recipes.babi(preset="paper").machine
     found.append(Shape("babi dnc p=4", answering, 80, 32, stories=True))
     found.append(Shape("babi dnc p=4 mixed", answering, max(STORIES), len(STORIES), STORIES, stories=True))
     return found

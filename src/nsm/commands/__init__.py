@@ -4,7 +4,7 @@ All of them are imported to print any help, so none imports what takes long, tor
 looks for what can be wrong with its options first. The work of several steps is in files beside.
 """
 
-from typing import Annotated
+from typing import Annotated, Any, Union
 
 import tyro
 
@@ -19,17 +19,25 @@ from nsm.commands.reproduce import Reproduce
 from nsm.commands.train import Train
 from nsm.commands.view import View
 
-__all__ = ["Ask", "Bench", "Collect", "Command", "Data", "Demo", "Eval", "Report", "Reproduce", "Train", "View"]
+__all__ = [
+    "COMMANDS",
+    "Ask",
+    "Bench",
+    "Collect",
+    "Command",
+    "Data",
+    "Demo",
+    "Eval",
+    "Report",
+    "Reproduce",
+    "Train",
+    "View",
+]
 
-Command = (
-    Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Eval, tyro.conf.subcommand("eval")]
-    | Annotated[Ask, tyro.conf.subcommand("ask")]
-    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[Collect, tyro.conf.subcommand("collect")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[View, tyro.conf.subcommand("view")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-    | Annotated[Data, tyro.conf.subcommand("data")]
-)
+COMMANDS: dict[str, type] = {
+    command.__name__.lower(): command
+    for command in (Demo, Train, Eval, Ask, Reproduce, Collect, Report, View, Bench, Data)
+}
+Command: Any = Union[  # noqa: UP007 — made of a table
+    tuple(Annotated[command, tyro.conf.subcommand(name)] for name, command in COMMANDS.items())
+]

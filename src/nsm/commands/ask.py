@@ -11,7 +11,9 @@ from typing import Annotated
 import tyro
 
 from nsm.checks import UserError, at_least, choose, fits
-from nsm.commands.terminal import console, option
+from nsm.commands.plugins import Plugins, load_plugins
+from nsm.commands.terminal import Integer, option
+from nsm.screen import console
 
 PATH_QUESTION = ("how", "do", "you", "go")
 
@@ -35,21 +37,24 @@ class Ask:
     """A text file with a sentence a line."""
     question: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="QUESTION")]
     """What to ask."""
-    words: Annotated[int | None, option("INT", "1, or 2 for a way")] = None
+    words: Annotated[Integer, option("INT", "1, or 2 for a way")] = None
     """Of how many words the answer is."""
     which: str = "best"
-    """best (lowest held-out loss) or last."""
+    """best (lowest validation loss) or last."""
     runners_up: int = 3
     """How many other words to show."""
+    imports: Plugins = ()
+    """Modules with memories of your own, to import first."""
     json: bool = False
     """Print JSON."""
 
     def run(self) -> None:
         choose("which", self.which, ("best", "last"))
         at_least("runners_up", self.runners_up, 0)
+        load_plugins(self.imports)
         from nsm.commands.answers import answer, ask_words, read_story
         from nsm.data.stories import BLANK, vocabulary
-        from nsm.tasks import babi
+        from nsm.tasks import Babi
         from nsm.training.run import RunDirectory
 
         asked = ask_words(self.question)
@@ -58,9 +63,9 @@ class Ask:
         fits(f"an answer of {words:,} words", 8 * len(vocabulary()) * at_least("words", words, 1))
         shown = [*read_story(self.story), *asked, *[BLANK] * words]
         run = RunDirectory(self.directory)
-        task = run.config().task
-        if babi.parse_name(task) is None:
-            raise UserError(f"{self.directory} was trained on {task}: only a run on {babi.NAME} answers questions")
+        task = run.experiment.task
+        if not isinstance(task, Babi):
+            raise UserError(f"{self.directory} was trained on {task.name}: only a run on babi answers questions")
         said = answer(run.machine(self.which), shown, words, self.runners_up)
         probability = prod(word.probability for word in said)
         if self.json:

@@ -13,7 +13,8 @@ from rich import box
 from rich.table import Table
 
 from nsm.checks import UserError, positive, thread_count
-from nsm.commands.terminal import console, option
+from nsm.commands.terminal import Integer, option
+from nsm.screen import console
 
 Row = dict[str, Any]
 
@@ -29,9 +30,9 @@ class Bench:
 
     only: Annotated[str | None, option("STR", "all")] = None
     """Only shapes whose name contains this."""
-    batch: Annotated[int | None, option("INT", "all")] = None
+    batch: Annotated[Integer, option("INT", "all")] = None
     """Only this batch size."""
-    threads: Annotated[int | None, option("INT", "1 at batch 1, 2 above")] = None
+    threads: Annotated[Integer, option("INT", "1 at batch 1, 2 above")] = None
     """Threads for all systems; JAX has one, or as many as there are cores."""
     seconds: float = 2.0
     """How long each thing is timed per shape."""

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsm.checks import UserError
-from nsm.commands.terminal import console
+from nsm.screen import console
 
 
 @dataclass(frozen=True)
 class Collect:
-    """Keep what runs came to as small files: a result per seed, and the best machine of each cell.
+    """Publish what runs came to as small files: a result per seed, and the best machine of each cell.
 
-    The kept machines are run directories that `nsm eval` and `nsm view` take.
+    The machines are run directories that `nsm eval` and `nsm view` take.
 
     Example: nsm collect --runs runs --out results
     """
 
     runs: Path = Path("runs")
-    """Where the runs lie, as nsm reproduce lays them out."""
+    """Where the runs are, as nsm reproduce lays them out."""
     out: Path = Path("results")
-    """Where to keep them."""
+    """Where to write them."""
 
     def run(self) -> None:
         from nsm.experiments import results

@@ -10,8 +10,9 @@ from typing import Annotated, Protocol
 import tyro
 
 from nsm.checks import UserError, choose
-from nsm.commands.terminal import console, option
+from nsm.commands.terminal import option
 from nsm.data.source import Finding, RemoteFile, fetch, root
+from nsm.screen import console
 
 
 class DataSet(Protocol):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsm.checks import at_least
-from nsm.commands.terminal import console, progress_of
+from nsm.screen import console
 
 if TYPE_CHECKING:
     from nsm.machine import Trace
-    from nsm.training.run import RunDirectory
+    from nsm.run import Run
 
 ITERATIONS = 12_000
 WATCHED = 30
@@ -28,25 +28,26 @@ class Demo:
     """
 
     seed: int = 0
-    """Of the weights and of the sequences."""
+    """Random seed for weights, data and noise."""
     out: Path = Path("runs/demo")
-    """The run's directory; a demo that was stopped goes on there."""
+    """The run's directory; a demo that was stopped resumes there."""
 
     def run(self) -> None:
         at_least("seed", self.seed, 0)
         import torch
 
-        from nsm.experiments.recipes import recipe
-        from nsm.tasks import with_ranges
-        from nsm.training.evaluation import TEST, evaluate
-        from nsm.training.loop import task_pair, train
-        from nsm.training.run import RunDirectory
+        from nsm.bar import ProgressBar
+        from nsm.experiments import recipes
+        from nsm.run import Run
+        from nsm.training.evaluation import TEST
+        from nsm.training.loop import Stop, train
+        from nsm.training.signals import asked_by_signal
 
-        torch.set_num_threads(1)
-        say = console().print
-        config = recipe("copy", "nutm", iterations=ITERATIONS, seed=self.seed)
-        RunDirectory(self.out).check(config)
-        machine = config.machine
+        say, run = console().print, Run(self.out)
+        experiment = recipes.copy(seed=self.seed)
+        experiment = replace(experiment, schedule=replace(experiment.schedule, iterations=ITERATIONS))
+        run.check(experiment)
+        machine = experiment.machine
         assert machine.memory is not None
         assert machine.programs is not None
         say(
@@ -54,38 +55,37 @@ class Demo:
             f"{machine.programs.count} stored programs for each head.\n"
             "It sees sequences of 1 to 20 random bytes and learns to say them again from memory, from its errors alone."
         )
-        with progress_of("copy", config.iterations) as report:
-            result = train(config, self.out, report=report)
-        trained = RunDirectory(self.out).machine()
-        test = task_pair(config).test
-        say(f"Trained: {result['steps']:,} iterations in {result['seconds']:.0f} s.")
+        stop = Stop()
+        with asked_by_signal(stop):
+            outcome = train(experiment, self.out, callbacks=[ProgressBar()], threads=1, stop=stop)
+        say(f"Trained: {outcome.steps:,} iterations in {outcome.seconds:.0f} s.")
+        torch.set_num_threads(1)
         for length in (20, 120):
-            figures = evaluate(trained, with_ranges(test, length=length), 200, self.seed).averages()
-            bits = 8 * length
+            result, bits = run.test(sequences=200, length=length), 8 * length
             say(
-                f"Length {length:3}: {figures['bit_errors']:.2f} of {bits} bits wrong on average, "
-                f"{figures['perfect']:.1%} of sequences without a single error."
+                f"Length {length:3}: {result['bit_errors']:.2f} of {bits} bits wrong on average, "
+                f"{result['perfect']:.1%} of sequences without a single error."
             )
+        trained, test = run.machine(), experiment.task.tested
         batch = test.batch(self.seed, TEST, 0, 1)
         with torch.no_grad():
-            _, _, trace = trained.eval()(torch.from_numpy(batch.inputs), trace=True)
+            _, _, trace = trained(torch.from_numpy(batch.inputs), trace=True)
         say(_in_words(trace, int(batch.decoding[0])))
         say(f"The run is in {self.out}; test it at any length with: nsm eval {self.out} --length 240 --slots 512")
-        for words, path in _pages(RunDirectory(self.out)).items():
+        for words, path in _pages(run).items():
             say(f"{words}: {path}")
 
 
-def _pages(run: RunDirectory) -> dict[str, Path]:
+def _pages(run: Run) -> dict[str, Path]:
     """Write what was learned and what is done with it as pages, in the run's directory."""
     # Here, because figures take half a second to import, and training need not wait for that.
-    from nsm.commands.pages import watch
     from nsm.reports.document import to_html
     from nsm.reports.output import write
     from nsm.reports.run_report import run_report
 
     pages = {"What it learned": run.path / "report.html", "Watch it work": run.path / "view.html"}
-    write(pages["What it learned"], to_html(run_report(run, watch(run, samples=1)[0])).encode())
-    write(pages["Watch it work"], watch(run, samples=2, ranges={"length": WATCHED})[1].encode())
+    write(pages["What it learned"], to_html(run_report(run, run.watch(samples=1)[0])).encode())
+    write(pages["Watch it work"], run.watch(samples=2, length=WATCHED)[1].encode())
     return pages
 
 

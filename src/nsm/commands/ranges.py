@@ -1,21 +1,19 @@
-"""Lengths and numbers of things, as a command takes and tells them: one number or two, like 120 or 10-20."""
+"""Lengths and numbers of things, as a command takes them: one number or two, like 120 or 10-20."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from nsm.checks import UserError, brief
 from nsm.commands.terminal import option
 
 Range = Annotated[str | None, option("N|LOW-HIGH", "the test's")]
-Ranges = dict[str, int | tuple[int, int]]
 NAMES = ("length", "repeats", "items", "sorted_items")
 LIKE = ("test", "training")
 
 
-def ranges_of(command: Any) -> Ranges:
+def ranges_given(command: Any) -> dict[str, Any]:
     """The ranges that were given to a command which has all of `NAMES` as options."""
     given = {name: getattr(command, name) for name in NAMES}
     return {name: _range(name, text) for name, text in given.items() if text is not None}
@@ -27,14 +25,3 @@ def _range(name: str, text: str) -> int | tuple[int, int]:
         raise UserError(f"{name} must be a number or two joined by a dash, like 120 or 10-20, was {brief(text)!r}")
     low, high = numbers.groups()
     return int(low) if high is None else (int(low), int(high))
-
-
-def shown(settings: Mapping[str, Any]) -> str:
-    """Ranges in words."""
-    return ", ".join(f"{field} {_shown(value)}" for field, value in settings.items())
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
-        return str(value[0]) if value[0] == value[1] else f"{value[0]}–{value[1]}"
-    return str(value)

@@ -7,26 +7,27 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
 from nsm.checks import UserError, at_least, choose
 from nsm.commands.data import DataDir
-from nsm.commands.terminal import console, option
+from nsm.commands.terminal import Integer, option
 from nsm.data.source import look_in
 from nsm.experiments.engines import ENGINES
-from nsm.experiments.paper import EXPERIMENTS, cells
-from nsm.names import BACKENDS, PRESETS
+from nsm.names import BACKENDS, EXPERIMENTS, PRESETS
+from nsm.screen import console
 from nsm.training.signals import Interrupted
 
 if TYPE_CHECKING:
+    from nsm.experiments.choice import Preset
     from nsm.experiments.engines.engine import Engine, Job
 
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Regenerate a table of the paper beside the published numbers. What is unfinished goes on.
+    """Regenerate a table of the paper beside the published numbers. What is unfinished resumes.
 
     Ends with code 1 if a run failed, 75 if it was stopped.
 
@@ -50,14 +51,14 @@ class Reproduce:
     """Of an existing Ray cluster, host:port or auto."""
     only: Annotated[str | None, option("STR", "all")] = None
     """Only the cell or row of this name (copy/nutm, copy), else those whose names contain it; several with commas."""
-    budget: Annotated[int | None, option("INT", "the paper's")] = None
+    budget: Annotated[Integer, option("INT", "the paper's")] = None
     """At most this many iterations per run."""
     out: Path = Path("runs")
-    """Where the runs lie."""
+    """Where the runs are."""
     results: Annotated[Path | None, option("PATH", "none")] = None
-    """Take what nsm collect has kept there instead of running it again."""
+    """Take what nsm collect has written there instead of running it again."""
     data_dir: DataDir = None
-    """Where data sets lie; see nsm data."""
+    """Where the data sets are; see nsm data."""
     backend: str = "auto"
     """auto, reference or fused."""
     json: bool = False
@@ -97,18 +98,18 @@ class Reproduce:
     def _plans(self) -> dict[str, list[Job]]:
         """The runs of every experiment asked for; nothing starts before all of them are known to make sense."""
         from nsm.experiments import campaign
-        from nsm.training.loop import task_pair
+        from nsm.experiments.paper import cells
 
-        names = EXPERIMENTS if self.experiment == "all" else [self.experiment] if self.experiment != "params" else []
+        names = EXPERIMENTS if self.experiment == "all" else (self.experiment,) * (self.experiment != "params")
         plans, mistakes = {}, []
         for name in names:
             try:
-                chosen = cells(name, self.preset, self.only, self.budget)
+                chosen = cells(name, cast("Preset", self.preset), self.only, self.budget)
             except UserError as error:
                 mistakes.append(error)
                 continue
             for cell in chosen:
-                task_pair(cell.config)  # whose data may be missing
+                cell.experiment.check()  # whose data may be missing
             root = self.out / name / (self.preset if self.budget is None else f"{self.preset}-{self.budget}")
             try:
                 root.mkdir(parents=True, exist_ok=True)
@@ -146,22 +147,25 @@ class Reproduce:
         adopted = campaign.adopt(planned, self.out, self.backend)
         if adopted:
             print(f"{adopted} runs of {name} were finished by other experiments: copied", file=sys.stderr)
-        kept = campaign.kept(planned, self.results, self.backend) if self.results else {}
-        if kept:
-            print(f"{len(kept)} runs of {name} have their results in {self.results}: not repeated", file=sys.stderr)
-        left = [job for job in planned if job not in kept]
+        published = campaign.published(planned, self.results, self.backend) if self.results else {}
+        if published:
+            print(
+                f"{len(published)} runs of {name} have their results in {self.results}: not repeated", file=sys.stderr
+            )
+        left = [job for job in planned if job not in published]
         with tables.Display(name, left) as tick:
-            outcomes = campaign.run(left, engine, tick)
+            ended = campaign.run(left, engine, tick)
         chosen = list(dict.fromkeys(job.cell for job in planned))
         summaries = [
-            summarise(cell, [kept.get(job, job.directory) for job in planned if job.cell == cell]) for cell in chosen
+            summarise(cell, [published.get(job, job.directory) for job in planned if job.cell == cell])
+            for cell in chosen
         ]
         if not self.json:
             for table in tables.results(name, self.preset, summaries):
                 console().print(table)
             for note in dict.fromkeys(note for summary in summaries for note in summary.notes):
                 console().print(f"Note: {note}.")
-        if len(outcomes) < len(left) or any(outcome.status == "interrupted" for outcome in outcomes.values()):
+        if len(ended) < len(left) or any(status.word == "interrupted" for status in ended.values()):
             raise Interrupted
-        failed = [f"{job.name} failed: {outcome.reason}" for job, outcome in outcomes.items() if outcome.reason]
-        return [dataclasses.asdict(summary) for summary in summaries], failed
+        failed = [f"{job.name} failed: {status.reason}" for job, status in ended.items() if status.reason]
+        return [summary.document() for summary in summaries], failed

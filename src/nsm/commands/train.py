@@ -1,9 +1,10 @@
-"""nsm train"""
+"""nsm train: options are those of the tree that a task's recipe makes, nothing is written twice."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,156 +12,52 @@ import tyro
 
 from nsm.checks import UserError, choose, thread_count
 from nsm.commands.data import DataDir
-from nsm.commands.terminal import by_presentation, by_task, console, option, progress_of
+from nsm.commands.near import parse, parse_known
+from nsm.commands.plugins import Plugins, load_plugins
+from nsm.commands.terminal import Integer, option
 from nsm.data.source import look_in
-from nsm.names import BACKENDS, PRESETS
+from nsm.experiments.choice import Choice, MemoryName
+from nsm.names import BACKENDS, RECIPES, SUBTASKS
+from nsm.screen import console
 
 if TYPE_CHECKING:
-    from nsm.machine import MachineConfig
-    from nsm.training.config import RunConfig
+    from nsm.experiments.choice import Recipe
+    from nsm.training.experiment import Experiment
+    from nsm.training.result import Outcome
     from nsm.training.start import Start
 
-MOST_HEADS = 32
-MEMORY_OPTIONS = (
-    *("slots", "width", "shift_range", "order", "initial_memory", "initial_address", "decay", "least_used"),
-)
+MACHINE = ("controller", "memory", "programs", "interface")
+"""The parts of a machine that have options of their own; its sizes are the task's."""
 
-Int = Annotated[int | None, option("INT", "the recipe's")]
-Str = Annotated[str | None, option("STR", "the recipe's")]
-Float = Annotated[float | None, option("FLOAT", "the recipe's")]
-Bool = Annotated[bool | None, option("{True,False}", "the recipe's")]
-"""Options that only replace a value of the recipe when they are given."""
+CONFIG = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
+"""A memory is the one that the tree has, and a switch is `--json`, without a `--no-json`."""
+
+
+def _prefix(name: str) -> Any:
+    """Under which name a part of the tree has its options; none: by their own names alone."""
+    return tyro.conf.arg(name=name)
 
 
 @dataclass(frozen=True)
-class Train:
-    """Train a machine on a task. A run that was stopped goes on when the same command is given again.
+class Asked(Choice):
+    """The arguments of a recipe; two of them may be left out."""
 
-    What is not given comes from the recipe of the task, the model and the preset. Ends with code 1 if the loss or a
-    weight is no longer a number, 75 if the run was stopped.
+    memory: Annotated[MemoryName | None, option("{ntm,lrua,dnc}", "as in the paper")] = None
+    programs: Annotated[Integer, option("INT", "as in the paper")] = None
 
-    Example: nsm train copy --model nutm --programs 2 --seed 0 --out runs/copy
 
-    On two processes: torchrun --standalone --nproc-per-node 2 -m nsm train copy --batch-size 16 --out runs/copy-16
-    """
+@dataclass(frozen=True)
+class Running:
+    """How and where a run is trained, which does not change its outcome."""
 
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
-    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, omniglot-5, omniglot-10,
-    babi, or several of the first ones joined by +."""
-    tasks: Annotated[str | None, option("N,N,…", "all 20")] = None
-    """babi: which of its tasks, like 1,4,11."""
-    model: str = "nutm"
-    """nutm (stored programs), or with a static interface ntm, which is mann for omniglot and dnc for babi."""
-    preset: str = "default"
-    """default (learns reliably), paper (its settings) or authors (the published code's)."""
     out: Annotated[Path | None, option("PATH", "runs/TASK-MODEL-SEED")] = None
     """The run's directory."""
-    seed: int = 0
-    """Of the weights, the batches and the noise."""
-    start: Annotated[Path | None, option("PATH", "a new one")] = None
-    """Begin with the best machine of this run, or with one that was saved; it keeps its options but for those given."""
-    iterations: Int = None
-    """Updates, one batch each."""
-    batch_size: Int = None
-    """Sequences per update."""
-    programs: Int = None
-    """P, stored programs per head (nutm)."""
-    attention: Str = None
-    """How programs are chosen: key-value, direct, uniform or gumbel (nutm)."""
-    key_size: Int = None
-    """K, the width of a program's key (nutm)."""
-    temperature: Float = None
-    """Temperature of gumbel attention (nutm)."""
-    controller: Str = None
-    """lstm, gru, rnn or feed-forward."""
-    size: Int = None
-    """n, the controller's size."""
-    slots: Int = None
-    """N, the number of memory slots."""
-    width: Int = None
-    """M, the width of a slot."""
-    heads: Int = None
-    """Pairs of read and write heads; of a DNC, which has one write head, read heads."""
-    shift_range: Int = None
-    """How far a head can move in a step."""
-    order: Str = None
-    """read-first or write-first."""
-    initial_memory: Str = None
-    """constant or random."""
-    initial_address: Str = None
-    """one-hot, zeros or uniform."""
-    decay: Float = None
-    """γ, how much of a slot's usage is left after a step (omniglot)."""
-    least_used: Int = None
-    """How many slots count as least used (omniglot)."""
-    input_gain: Float = None
-    """How many times larger the weights of the input start."""
-    forget_bias: Float = None
-    """What the forget gates of an LSTM start at."""
-    interface_keys: Str = None
-    """Initial weights of content keys: own, or written, those of what is written (LRUA, DNC)."""
-    sharpness: Float = None
-    """Added to the strengths of content addressing at the start (DNC)."""
-    interface_fan: Str = None
-    """Initial interface weights: head (large) or memory (small)."""
-    optimiser: Str = None
-    """rmsprop or adam."""
-    learning_rate: Float = None
-    """Of the first update."""
-    final_rate: Float = None
-    """The learning rate falls linearly to this share of itself."""
-    alpha: Float = None
-    """RMSprop: how much of the mean square is kept."""
-    momentum: Float = None
-    """RMSprop: momentum. Adam: β₁."""
-    beta2: Float = None
-    """Adam: β₂."""
-    epsilon: Float = None
-    """Added to the root of the mean square."""
-    clip: Float = None
-    """Gradients are clipped by value at ± this."""
-    protocol: Str = None
-    """paper, or authors for the published normalisation of repeat counts."""
-    ragged: Bool = None
-    """Lengths drawn per sequence (True) or once per batch (False)."""
-    random_slots: Bool = None
-    """Draw the tape's size afresh for every batch."""
-    cell_noise: Float = None
-    """Deviation of the noise on the LSTM's cell."""
-    easy_steps: Int = None
-    """For how many iterations easy episodes are mixed in (omniglot)."""
-    curriculum: Bool = None
-    """One look-up task first, then all, drawn by the error that is left on each (babi)."""
-    persistent: Bool = None
-    """Memory goes from each batch to the next."""
-    wiped_steps: Int = None
-    """For how many iterations persistent memory is wiped nevertheless."""
-    key_loss: Float = None
-    """η_0, the weight of the loss on keys; 0 with --start."""
-    key_loss_decay: Float = None
-    """η falls by this factor each iteration."""
-    log_every: Int = None
-    """Iterations between two lines of metrics."""
-    evaluate_every: Int = None
-    """Iterations between two looks at held-out sequences."""
-    evaluate_sequences: Int = None
-    """How many held-out sequences."""
-    follow_test: Bool = None
-    """Look at as many test sequences, too."""
-    test_sequences: Int = None
-    """How many test sequences at the end."""
-    checkpoint_every: Int = None
-    """Iterations between two checkpoints."""
-    keep_checkpoints: Int = None
-    """How many of the newest are kept, beside the best."""
-    solved_loss: Float = None
-    """A held-out loss below this counts as solved."""
-    stop_when_solved: Int = None
-    """Stop after this many solved evaluations in a row."""
-    rewind: Float = None
-    """When the held-out loss is this much above the best, go on from the best machine; 0: never."""
+    start: Annotated[Path | None, option("PATH", "weights drawn by the seed")] = None
+    """Start from the best machine of this run, or from one that was saved; it keeps its options but for those given."""
+    dry_run: bool = False
+    """Print the whole experiment as JSON, and train nothing."""
     data_dir: DataDir = None
-    """Where data sets lie; see nsm data."""
+    """Where the data sets are; see nsm data."""
     backend: str = "auto"
     """auto, reference or fused."""
     device: str = "cpu"
@@ -168,143 +65,179 @@ class Train:
     threads: int = 1
     """Threads of the kernels, for batches above 8; of torch in the reference."""
     tensorboard: bool = False
-    """Also write TensorBoard events into the run's directory (needs nsm[tensorboard])."""
+    """Write TensorBoard events into the run's directory while it trains."""
+    wandb: Annotated[str | None, option("PROJECT", "none")] = None
+    """Send metrics to this project of Weights & Biases while it trains."""
+    imports: Plugins = ()
+    """Modules with tasks or memories of your own, to import first."""
     json: bool = False
     """Print the result as JSON."""
 
     def check(self) -> None:
-        """Raise a UserError for what can be known to be wrong without torch."""
-        from nsm.experiments.models import models
-
+        """Refuse what can be known to be wrong without the tree."""
         thread_count(self.threads)
-        choose("preset", self.preset, PRESETS)
         choose("backend", self.backend, BACKENDS)
-        choose("model", self.model, models(self._task))
-        if self.heads is not None and self.heads > MOST_HEADS:
-            raise UserError(f"heads must be at most {MOST_HEADS}, was {self.heads}")
-
-    def config(self, start: Start | None = None) -> RunConfig:
-        """The resolved configuration; the machine's is that of `start`, if there is one, but for what was given."""
-        from nsm.experiments.recipes import recipe
-        from nsm.training.config import RunConfig
-        from nsm.training.loop import model_name
-
-        config = recipe(self._task, self.model, self.preset, self.programs)
-        if start is not None and (model := model_name(start.machine)) != model_name(config.machine):
-            raise UserError(f"--model must be {model} like the machine of {start.place}, was {self.model}")
-        machine = self._machine(config.machine if start is None else start.machine)
-        others = {"task", "machine", "optimiser", "preset", "seed", "start", "world_size"}
-        own = {f.name for f in fields(RunConfig)} - others
-        given = self._given({name: name for name in own})
-        if machine.controller.kind != "lstm":
-            given.setdefault("cell_noise", 0.0)  # a recipe's noise is meant for its own controller
-        if start is not None:
-            # Keys of a trained machine are where its programs are looked for: to push them apart again is to lose it.
-            given.setdefault("key_loss", 0.0)
-        optimiser = self._given(
-            {"optimiser": "kind"} | {f.name: f.name for f in fields(config.optimiser) if f.name != "kind"}
-        )
-        optimiser_config = replace(config.optimiser, **optimiser)
-        return replace(config, seed=self.seed, machine=machine, optimiser=optimiser_config, **given)
-
-    @property
-    def _task(self) -> str:
-        """The task's full name."""
-        from nsm.tasks import babi
-
-        if self.tasks is None:
-            return self.task
-        if self.task != babi.NAME:
-            raise UserError(f"--tasks chooses from those of {babi.NAME}, the task was {self.task!r}")
-        return f"{babi.NAME}-{self.tasks}"
-
-    def _machine(self, machine: MachineConfig) -> MachineConfig:
-        from nsm.memories import DNC
-
-        names = {"controller": "kind", "size": "size", "input_gain": "input_gain", "forget_bias": "forget_bias"}
-        controller = self._given(names)
-        interface = self._given({"interface_fan": "fan", "interface_keys": "keys", "sharpness": "sharpness"})
-        memory = self._given({name: name for name in MEMORY_OPTIONS})
-        for name in memory.keys() - {f.name for f in fields(machine.memory)}:  # type: ignore[arg-type]
-            kind = type(machine.memory).__name__
-            article = "a" if kind == "DNC" else "an"
-            raise UserError(
-                f"--{name.replace('_', '-')} does not apply to {self.task}, whose memory is {article} {kind}"
-            )
-        if self.heads is not None:
-            both = {"read_heads": self.heads, "write_heads": self.heads}
-            memory |= {"read_heads": self.heads} if isinstance(machine.memory, DNC) else both
-        names = {"programs": "count"} | {name: name for name in ("attention", "key_size", "temperature")}
-        given = self._given(names)
-        programs = machine.programs
-        if given and programs is None:
-            options = ", ".join(f"--{ours.replace('_', '-')}" for ours, theirs in names.items() if theirs in given)
-            raise UserError(f"{options} needs --model nutm, was {self.model}")
-        if programs is not None:
-            scaled = programs.strength_scale != 1  # to 1/K, in the authors' preset
-            programs = replace(programs, **given)
-            programs = replace(programs, strength_scale=1 / programs.keys) if scaled else programs
-        return replace(
-            machine,
-            controller=replace(machine.controller, **controller),
-            memory=replace(machine.memory, **memory),  # type: ignore[type-var]
-            programs=programs,
-            interface=replace(machine.interface, **interface),
-        )
-
-    def _given(self, names: dict[str, str]) -> dict[str, Any]:
-        """The options that were given, under the names their configuration has for them."""
-        return {theirs: getattr(self, ours) for ours, theirs in names.items() if getattr(self, ours) is not None}
-
-    def run(self) -> None:
         look_in(self.data_dir)
-        self.check()
-        from nsm.training import tensorboard as events
-        from nsm.training.distribution import joined
-        from nsm.training.loop import train
-        from nsm.training.start import read
+        load_plugins(self.imports)
 
-        start = None if self.start is None else read(self.start)
-        config = self.config(start)
-        if self.tensorboard:
-            events.require()  # now, not when the training is done
-        out = self.out or Path("runs") / f"{config.task}-{self.model}-{self.seed}"
+    def train(self, recipe: Recipe, experiment: Experiment, start: Start | None) -> None:
+        """Train what the tree says."""
+        from nsm.bar import ProgressBar
+        from nsm.training import callbacks
+        from nsm.training.distribution import joined
+        from nsm.training.loop import Stop, train
+        from nsm.training.signals import asked_by_signal
+        from nsm.tree import to_json
+
+        if self.dry_run:
+            experiment.check()
+            print(json.dumps(to_json(experiment), indent=2))
+            return
+        watching: list[callbacks.Callback] = [callbacks.TensorBoard()] if self.tensorboard else []
+        watching += [callbacks.WeightsAndBiases(project=self.wandb)] if self.wandb is not None else []
+        out = self.out or Path("runs", f"{recipe.name}-{experiment.machine.model}-{experiment.seed}")
         with joined(self.device) as ranks:
-            config = replace(config, world_size=ranks.size)
-            quiet = self.json or not ranks.leads
-            with progress_of(f"{config.task} {self.model}", config.iterations, quiet) as report:
-                result = train(config, out, self.backend, self.device, report, self.threads, ranks, start)
+            experiment = replace(experiment, processes=ranks.size)
+            stop = Stop(ranks)
+            with asked_by_signal(stop):
+                watching = watching if self.json else [ProgressBar(), *watching]
+                outcome = train(experiment, out, self.backend, self.device, watching, self.threads, ranks, start, stop)
             if not ranks.leads:
                 return
-        if self.tensorboard:
-            events.write_events(out)
         if self.json:
-            print(json.dumps(result, indent=2))
+            print(json.dumps(to_json(outcome), indent=2))
             return
-        describe(result, out)
+        for line in describe(experiment, outcome):
+            console().print(line)
+        console().print(f"The run is in {out}.")
 
 
-def describe(result: dict[str, Any], out: Path) -> None:
-    """A result in plain words."""
-    from nsm.experiments.results import solves
+@dataclass(frozen=True)
+class Train:
+    """Train a machine on a task. A run that was stopped resumes when the same command is given again.
 
-    say = console().print
-    words = {True: f", solved at iteration {result['solved_step'] or 0:,}", False: ", not solved", None: ""}
-    solved = words[solves(result, None)]
-    say(f"{result['task']}, {result['model']}: {result['steps']:,} iterations in {result['seconds']:.0f} s{solved}.")
-    if "phases" in result:
-        for phase in result["phases"]:
-            say("  " + ", ".join(f"{task} {accuracy:.1%}" for task, accuracy in phase.items()))
-    else:
-        best = result["best"]
-        if "optimum_bits" in best:
-            bits, optimum = best["cross_entropy_bits"], best["optimum_bits"]
-            figures = f"{bits:.2f} bits of cross-entropy per sequence, {optimum:.2f} being the best possible"
-        elif "bit_errors" in best:
-            figures = f"{best['bit_errors']:.2f} wrong bits per sequence, {best['perfect']:.1%} without any"
-        else:
-            figures = f"{best['error']:.2%} of answers wrong{by_presentation(best)}{by_task(best)}"
-        say(f"On {best['sequences']:,.0f} test sequences: {figures}.")
-    for note in result.get("notes", ()):
-        say(f"Note: {note}.")
-    say(f"The run is in {out}.")
+    nsm train TASK --help lists every option of that task's experiment, with the value it has. Ends with code 1 if the
+    loss or a weight is no longer a finite number, 75 if the run was stopped.
+
+    Example: nsm train copy --model nutm --programs 2 --seed 0 --out runs/copy
+
+    On two processes: torchrun --standalone --nproc-per-node 2 -m nsm train copy --batch-size 16 --out runs/copy-16
+    """
+
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, omniglot, babi; several of
+    the first ones joined by +; omniglot-10, babi-1,4; or a task of your own, my_tasks:Reverse."""
+    running: Annotated[Running, _prefix("")] = Running()
+
+
+def main(arguments: list[str]) -> None:
+    """Parse `nsm train TASK …` and do it."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        parse(Train, "nsm train", arguments, None, *CONFIG)
+    name, rest = arguments[0], arguments[1:]
+    command = f"nsm train {name}"
+    _check_name(name)
+    # First what decides the tree: arguments of the recipe. Then everything, with the values that the tree has.
+    asked = [argument for argument in rest if argument not in ("-h", "--help")]
+    first, _ = parse_known(_options(), command, asked, None, *CONFIG)
+    first.running.check()
+    from nsm.experiments import recipes
+
+    recipe = recipes.find(name)
+    own = parse_known(_options(recipe), command, asked, None, *CONFIG)[0].own
+    experiment, start = recipe(**vars(first.choice), **vars(own)), None
+    if first.running.start is not None:
+        from nsm.training.start import read
+
+        start = read(first.running.start)
+        experiment = _starting(experiment, start, first.choice)
+    given = parse(_options(recipe, experiment), command, rest, recipe.__doc__, *CONFIG)
+    first.running.train(recipe, _changed(experiment, given), start)
+
+
+def _check_name(name: str) -> None:
+    """Refuse a task that there is not; the module of one's own is imported, as the user names it."""
+    if name.startswith("-"):
+        raise UserError("the task comes first: nsm train TASK …")
+    if ":" in name:
+        load_plugins((name.partition(":")[0],))
+    elif "+" in name:
+        for part in name.split("+"):
+            if part != "ngrams":  # of which the recipe says why not
+                choose("subtask", part, SUBTASKS)
+    elif name.partition("-")[0] not in ("omniglot", "babi"):
+        choose("task", name, RECIPES)
+
+
+def _options(recipe: Recipe | None = None, experiment: Experiment | None = None) -> type[Any]:
+    """A class with a field for everything that can be set: of every recipe, of this one, and of the tree."""
+    parts: list[tuple[str, Any, Any]] = [
+        ("choice", Annotated[Asked, _prefix("")], Asked()),
+        ("running", Annotated[Running, _prefix("")], Running()),
+    ]
+    if recipe is not None:
+        own = [
+            (parameter, Annotated[kind, tyro.conf.arg(help=words)], field(default=value))
+            for parameter, kind, words, value in recipe.own
+        ]
+        kind = make_dataclass("own", own, frozen=True)
+        parts.insert(1, ("own", Annotated[kind, _prefix(""), tyro.conf.FlagConversionOff], kind()))
+    if experiment is not None:
+        tree = {
+            "schedule": (experiment.schedule, ""),
+            "optimiser": (experiment.optimiser, "optimiser"),
+            "task": (experiment.task, "task"),
+        } | {part: (getattr(experiment.machine, part), part) for part in MACHINE}
+        for part, (value, prefix) in tree.items():
+            if value is not None:
+                node: Any = Annotated[type(value), _prefix(prefix), tyro.conf.FlagConversionOff]
+                parts.append((f"{part}_options", node, value))
+    return make_dataclass("options", [(name, kind, field(default=value)) for name, kind, value in parts], frozen=True)
+
+
+def _starting(experiment: Experiment, start: Start, choice: Choice) -> Experiment:
+    """An experiment that starts from a trained machine, which keeps its own options."""
+    ours, theirs = experiment.machine, start.machine
+    differing = {
+        "model": (ours.model, theirs.model),
+        "memory": (type(ours.memory).__name__.lower(), type(theirs.memory).__name__.lower()),
+        "programs": tuple(machine.programs.count if machine.programs else 0 for machine in (ours, theirs)),
+    }
+    for name, (here, there) in differing.items():
+        if here != there and (name == "model" or getattr(choice, name) is not None):
+            raise UserError(f"--{name} must be {there} like the machine of {start.path}, was {here}")
+    # Keys of a trained machine are where its programs are looked for: to push them apart again is to lose it.
+    schedule = replace(experiment.schedule, key_loss=0.0)
+    return replace(experiment, machine=start.machine, schedule=schedule, start=start.digest)
+
+
+def _changed(experiment: Experiment, given: Any) -> Experiment:
+    """The experiment with the options that were given; a machine has as many channels as its task, unless it is one
+    that was trained."""
+    task = given.task_options
+    parts: dict[str, Any] = {part: getattr(given, f"{part}_options", None) for part in MACHINE}
+    if experiment.start is None:
+        parts |= {"input_size": task.input_size, "output_size": task.output_size}
+    return replace(
+        experiment,
+        task=task,
+        machine=replace(experiment.machine, **parts),
+        optimiser=given.optimiser_options,
+        schedule=given.schedule_options,
+    )
+
+
+def describe(experiment: Experiment, outcome: Outcome) -> Iterator[str]:
+    """How a run ended, in plain words."""
+    from nsm.training.result import solves
+
+    words = {True: f", solved at iteration {outcome.solved_step or 0:,}", False: ", not solved", None: ""}
+    solved = words[solves(experiment.task, outcome, None)]
+    yield f"{experiment.name}: {outcome.steps:,} iterations in {outcome.seconds:.0f} s{solved}."
+    for phase in outcome.phases:
+        yield "  " + ", ".join(f"{task} {accuracy:.1%}" for task, accuracy in phase.items())
+    if outcome.best is not None:
+        figures = outcome.best.figures
+        yield f"On {figures['sequences']:,.0f} test sequences: {experiment.task.tested.sentence(figures)}."
+    for note in outcome.notes:
+        yield f"Note: {note}."

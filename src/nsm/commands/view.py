@@ -10,9 +10,11 @@ import tyro
 
 from nsm.checks import UserError, at_least, choose
 from nsm.commands.data import DataDir
-from nsm.commands.ranges import LIKE, Range, ranges_of
-from nsm.commands.terminal import console, option
+from nsm.commands.plugins import Plugins, load_plugins
+from nsm.commands.ranges import LIKE, Range, ranges_given
+from nsm.commands.terminal import Integer, option
 from nsm.data.source import look_in
+from nsm.screen import console
 
 MOST_SAMPLES = 50
 FIGURES = (".svg", ".pdf", ".png")
@@ -35,10 +37,10 @@ class View:
     figure: Annotated[Path | None, option("PATH", "none")] = None
     """Also draw the first sequence to this file: .svg, .pdf or .png."""
     which: str = "best"
-    """best (lowest held-out loss) or last."""
+    """best (lowest validation loss) or last."""
     samples: int = 3
     """How many test sequences, besides the best and the worst."""
-    seed: Annotated[int | None, option("INT", "the run's")] = None
+    seed: Annotated[Integer, option("INT", "the run's")] = None
     """Of the sequences."""
     like: str = "test"
     """test, or training for new sequences like those it was trained on."""
@@ -50,14 +52,16 @@ class View:
     """Items of Associative Recall or Priority Sort."""
     sorted_items: Range = None
     """How many of its items Priority Sort gives back."""
-    slots: Annotated[int | None, option("INT", "the machine's")] = None
+    slots: Annotated[Integer, option("INT", "the machine's")] = None
     """Size of the tape."""
     serve: bool = False
     """Also serve the page on this machine (127.0.0.1) until stopped."""
     data_dir: DataDir = None
-    """Where data sets lie, a directory for each."""
+    """Where the data sets are; see nsm data."""
     port: Annotated[int, tyro.conf.arg(help_behavior_hint="(default: any that is free)")] = 0
     """Where to serve it."""
+    imports: Plugins = ()
+    """Modules with tasks or memories of your own, to import first."""
 
     def run(self) -> None:
         choose("which", self.which, ("best", "last"))
@@ -68,16 +72,16 @@ class View:
             raise UserError(f"samples must be at most {MOST_SAMPLES}, was {self.samples}")
         if self.figure is not None and self.figure.suffix not in FIGURES:
             raise UserError(f"figure must end with {', '.join(FIGURES)}, was {str(self.figure)!r}")
-        ranges = ranges_of(self)
+        ranges = ranges_given(self)
+        load_plugins(self.imports)
         import torch
 
-        from nsm.commands.pages import watch
         from nsm.reports.output import write
-        from nsm.training.run import RunDirectory
+        from nsm.run import Run
 
         torch.set_num_threads(1)
-        run = RunDirectory(self.directory)
-        executions, text = watch(run, self.which, self.samples, self.seed, ranges, self.slots, self.like)
+        chosen = {"like": self.like, "seed": self.seed, "slots": self.slots, **ranges}
+        executions, text = Run(self.directory).watch(self.which, self.samples, **chosen)
         out = self.out or self.directory / "view.html"
         write(out, text.encode())
         say = console().print

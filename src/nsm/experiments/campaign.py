@@ -6,14 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from nsm.checks import Failed, UserError
 from nsm.experiments import results
-from nsm.experiments.engines.engine import Engine, Job, Outcome
+from nsm.experiments.engines.engine import Engine, Job, Status
 from nsm.experiments.paper import Cell
 from nsm.files import copy_directory_atomically
-from nsm.training.run import RunDirectory
+from nsm.training.run import Line, RunDirectory
 from nsm.training.signals import asked_by_signal
 
 
@@ -21,7 +20,7 @@ class RunsFailed(Failed):
     """Some runs of a campaign failed; the others are done."""
 
 
-Tick = Callable[[dict[Job, Outcome | None]], None]
+Tick = Callable[[dict[Job, Status | None]], None]
 TICK = 1.0
 """Seconds between two looks at the runs under way."""
 
@@ -38,16 +37,16 @@ def adopt(campaign: list[Job], root: Path, backend: str = "auto") -> int:
     presets agree one run is both's. What can't be copied is trained.
     """
     found = 0
-    for job, place in _twins(campaign, root, backend):
+    for job, path in _twins(campaign, root, backend):
         if not job.directory.exists():
             with suppress(OSError):
-                copy_directory_atomically(place, job.directory, leave="lock")
+                copy_directory_atomically(path, job.directory, leave="lock")
                 found += 1
     return found
 
 
-def kept(campaign: list[Job], root: Path, backend: str = "auto") -> dict[Job, Path]:
-    """The jobs not yet begun whose results `nsm collect` has kept under `root`, and where: they need not be run."""
+def published(campaign: list[Job], root: Path, backend: str = "auto") -> dict[Job, Path]:
+    """The jobs not yet begun whose results `nsm collect` has put under `root`, and where: they need not be run."""
     return dict(_twins(campaign, root, backend))
 
 
@@ -56,27 +55,27 @@ def _twins(campaign: list[Job], root: Path, backend: str) -> Iterator[tuple[Job,
 
     A configuration with its seed decides every byte of a run on a back end.
     """
-    missing = {job.config: job for job in campaign if not job.directory.exists()}
-    for place in results.find(root).values() if missing else ():
+    missing = {job.experiment: job for job in campaign if not job.directory.exists()}
+    for path in results.find(root).values() if missing else ():
         try:
-            result, _ = results.outcome(place)
-            job = missing.get(results.configuration(place)) if result is not None else None
+            record = results.read(path)
         except UserError:
             continue  # a run that can't be read is no concern of this campaign
-        if job is not None and result is not None and backend in ("auto", result["backend"]):
-            yield job, place
+        job = missing.get(record.experiment)
+        if job is not None and record.outcome is not None and backend in ("auto", record.outcome.backend):
+            yield job, path
 
 
-def run(campaign: list[Job], engine: Engine, tick: Tick = lambda _: None) -> dict[Job, Outcome]:
+def run(campaign: list[Job], engine: Engine, tick: Tick = lambda _: None) -> dict[Job, Status]:
     """Run all jobs; `tick` is called about once a second with every job that is done or under way.
 
     A signal is passed on to the runs under way, which save and stop; nothing new is begun.
     """
     for job in campaign:
         # A directory that belongs to another configuration is the user's mistake: say so before anything starts.
-        RunDirectory(job.directory).check(job.config)
-    outcomes = {job: Outcome("done") for job in campaign if RunDirectory(job.directory).result() is not None}
-    waiting = deque(job for job in campaign if job not in outcomes)
+        RunDirectory(job.directory).check(job.experiment)
+    ended = {job: Status("done") for job in campaign if RunDirectory(job.directory).outcome() is not None}
+    waiting = deque(job for job in campaign if job not in ended)
     under_way: set[Job] = set()
     stopped = False
 
@@ -85,21 +84,21 @@ def run(campaign: list[Job], engine: Engine, tick: Tick = lambda _: None) -> dic
         stopped = True
         engine.stop()
 
-    tick(dict(outcomes))
+    tick(dict(ended))
     with asked_by_signal(stop):
         while under_way or (waiting and not stopped):
             while waiting and len(under_way) < engine.capacity and not stopped:
                 job = waiting.popleft()
                 under_way.add(job)
                 engine.begin(job)
-            ended = engine.ended(TICK)
-            outcomes |= ended
-            under_way -= ended.keys()
-            tick({job: outcomes.get(job) for job in campaign if job in outcomes or job in under_way})
-    return outcomes
+            just = engine.ended(TICK)
+            ended |= just
+            under_way -= just.keys()
+            tick({job: ended.get(job) for job in campaign if job in ended or job in under_way})
+    return ended
 
 
-def progress(job: Job) -> tuple[int, dict[str, Any]]:
+def progress(job: Job) -> tuple[int, Line | None]:
     """How far a run has come: the step, and the last line of its metrics."""
-    lines = RunDirectory(job.directory).metrics()
-    return (lines[-1]["step"], lines[-1]) if lines else (0, {})
+    lines = RunDirectory(job.directory).lines()
+    return (lines[-1]["step"], lines[-1]) if lines else (0, None)

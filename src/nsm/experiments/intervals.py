@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -22,29 +22,34 @@ def of_means(cells: Sequence[tuple[float, Sequence[float]]], level: float = 0.95
 
     Every cell is drawn again with replacement, always from the same random numbers.
     """
+    # Not at the top: SciPy's statistics take a second to import.
+    from scipy.stats import bootstrap
+
     if min(len(seeds) for _, seeds in cells) < SEEDS:
         return None
-    random, sums = np.random.default_rng(0), np.zeros(DRAWS)
-    for weight, seeds in cells:
-        sums += weight * np.asarray(seeds)[random.integers(0, len(seeds), (DRAWS, len(seeds)))].mean(axis=1)
-    low, high = np.quantile(sums, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+
+    def comparison(*samples: Any, axis: int) -> Any:
+        return sum(weight * np.mean(seeds, axis) for (weight, _), seeds in zip(cells, samples, strict=True))
+
+    data = [np.asarray(seeds, float) for _, seeds in cells]
+    found = bootstrap(data, comparison, n_resamples=DRAWS, confidence_level=level, method="percentile", rng=0)
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
-def of_share(successes: float, trials: int, level: float = 0.95) -> tuple[float, float]:
+def of_share(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval of a share: sensible for few trials and for shares of 0 and 1."""
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    share, weight = successes / trials, z * z / trials
-    centre = (share + weight / 2) / (1 + weight)
-    half = z / (1 + weight) * (share * (1 - share) / trials + weight / (4 * trials)) ** 0.5
-    return max(0.0, centre - half), min(1.0, centre + half)
+    from scipy.stats import binomtest
+
+    low, high = binomtest(successes, trials).proportion_ci(level, method="wilson")
+    return float(low), float(high)
 
 
 def of_shares(cells: Sequence[tuple[float, Sequence[bool]]], level: float = 0.95) -> tuple[float, float]:
     """The interval of Σ weight·share(solved) by the square-and-add method, Newcombe's where two shares are compared.
 
-    How far each term may lie below its estimate, by Wilson's interval, is squared and added up, and the same above. A
-    bootstrap would be certain where all seeds of all cells succeed: it draws nothing but successes.
+    How far each term may lie below its estimate, by Wilson's interval, is squared and added up, and the same above. By
+    hand, because SciPy has it for neither two shares nor a weighted sum of several. A bootstrap would be certain where
+    all seeds of all cells succeed: it draws nothing but successes.
     """
     middle = below = above = 0.0
     for weight, solved in cells:

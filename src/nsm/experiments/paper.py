@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from nsm.checks import UserError, choose
-
-if TYPE_CHECKING:
-    from nsm.training.config import RunConfig
+from nsm.experiments import recipes
+from nsm.experiments.choice import Model, Preset
+from nsm.memories import NTM
+from nsm.tasks import Measure
+from nsm.training.experiment import Experiment
 
 SINGLE = ("copy", "repeat-copy", "associative-recall", "ngrams", "priority-sort", "long-copy")
 SEQUENCING = (
@@ -27,7 +28,7 @@ PUBLISHED_SINGLE = {
     "long-copy": (16.04, 0.02),
 }
 """Bit errors per test sequence of the best of five runs, NTM and NUTM; for N-grams they can only be bits of entropy."""
-PUBLISHED_FEW_SHOT = {
+PUBLISHED_FEW_SHOT: dict[tuple[str, Model, bool], tuple[float, float, float]] = {
     ("omniglot-5", "mann", False): (82.3, 88.7, 92.3),
     ("omniglot-5", "nutm", False): (85.7, 91.3, 95.5),
     ("omniglot-10", "mann", False): (52.7, 60.6, 64.7),
@@ -85,67 +86,63 @@ class Cell:
 
     row: str
     model: str
-    config: RunConfig
-    metric: str = "bit_errors"
+    experiment: Experiment
     published: float | None = None
     beside: tuple[tuple[str, float], ...] = ()
-    """What was published of other metrics."""
+    """What was published of other figures."""
 
     @property
     def name(self) -> str:
         """For paths and for --only."""
         return f"{self.row}/{self.model}"
 
-
-def _run(task: str, model: str, preset: str, programs: int | None = None, **changes: Any) -> RunConfig:
-    """The recipe, which takes torch: imported when there is a cell to fill, not to know what there is to reproduce."""
-    from nsm.experiments.recipes import recipe
-
-    return recipe(task, model, preset, programs, **changes)
+    @property
+    def measure(self) -> Measure:
+        """The figure that is compared."""
+        return self.experiment.task.measures[0]
 
 
-def _single(preset: str) -> Iterator[Cell]:
+STATIC_AND_STORED: tuple[Model, Model] = ("ntm", "nutm")
+
+
+def _single(preset: Preset) -> Iterator[Cell]:
     for task in SINGLE:
-        for model, published in zip(("ntm", "nutm"), PUBLISHED_SINGLE[task], strict=True):
-            metric = "cross_entropy_bits" if task == "ngrams" else "bit_errors"
-            yield Cell(task, model, _run(task, model, preset), metric, published)
+        for model, published in zip(STATIC_AND_STORED, PUBLISHED_SINGLE[task], strict=True):
+            yield Cell(task, model, recipes.find(task)(model, preset), published)
 
 
-def _ablation(preset: str) -> Iterator[Cell]:
+def _ablation(preset: Preset) -> Iterator[Cell]:
     """Associative Recall under every variant of the figure; direct attention and uniform programs have no keys."""
-    from nsm.memories import NTM
-
     task = "associative-recall"
-    nutm, ntm = _run(task, "nutm", preset), _run(task, "ntm", preset)
-    programs = nutm.machine.programs
+    nutm, ntm = (recipes.associative_recall(model, preset) for model in ("nutm", "ntm"))
+    programs, memory = nutm.machine.programs, ntm.machine.memory
     assert programs is not None
+    assert isinstance(memory, NTM)
 
-    def attending(attention: str) -> RunConfig:
+    def attending(attention: str) -> Experiment:
         return replace(nutm, machine=replace(nutm.machine, programs=replace(programs, attention=attention)))
 
-    memory = ntm.machine.memory
-    assert isinstance(memory, NTM)
     two_heads = replace(memory, read_heads=2, write_heads=2)
     yield Cell(task, "nutm", nutm)
     yield Cell(task, "direct", attending("direct"))
-    yield Cell(task, "key-value", replace(nutm, key_loss=0.0))
+    yield Cell(task, "key-value", replace(nutm, schedule=replace(nutm.schedule, key_loss=0.0)))
     yield Cell(task, "uniform", attending("uniform"))
     yield Cell(task, "ntm", ntm)
     yield Cell(task, "ntm-2-heads", replace(ntm, machine=replace(ntm.machine, memory=two_heads)))
 
 
-def _sequencing(preset: str) -> Iterator[Cell]:
+def _sequencing(preset: Preset) -> Iterator[Cell]:
     for task in SEQUENCING:
-        for model in ("ntm", "nutm"):
-            yield Cell(task, model, _run(task, model, preset))
+        for model in STATIC_AND_STORED:
+            yield Cell(task, model, recipes.find(task)(model, preset))
 
 
-def _continual(preset: str) -> Iterator[Cell]:
-    for model in ("ntm", "nutm"):
-        yield Cell("continual", model, _run("continual", model, preset), "bit_accuracy")
+def _continual(preset: Preset) -> Iterator[Cell]:
+    for model in STATIC_AND_STORED:
+        yield Cell("continual", model, recipes.continual(model, preset))
 
 
-def _factorial(preset: str) -> Iterator[Cell]:
+def _factorial(preset: Preset) -> Iterator[Cell]:
     """Not in the paper: how much of NUTM's advantage is its programs, how much their smaller initial weights?
 
     The published code starts an NTM's interfaces with large weights and a NUTM's with small ones; here both have both.
@@ -153,36 +150,35 @@ def _factorial(preset: str) -> Iterator[Cell]:
     of the time that batches of sixteen take, or less.
     """
     for task in ("associative-recall", "repeat-copy", "copy+repeat-copy"):
-        for model in ("ntm", "nutm"):
-            config = _run(task, model, preset)
+        for model in STATIC_AND_STORED:
+            run = recipes.find(task)(model, preset)
             if preset != "default" and "+" in task:
-                config = replace(config, batch_size=1, iterations=100_000)
+                run = replace(run, schedule=replace(run.schedule, batch_size=1, iterations=100_000))
             for scale, fan in (("large", "head"), ("small", "memory")):
-                machine = replace(config.machine, interface=replace(config.machine.interface, fan=fan))
-                yield Cell(task, f"{model}-{scale}", replace(config, machine=machine))
+                machine = replace(run.machine, interface=replace(run.machine.interface, fan=fan))
+                yield Cell(task, f"{model}-{scale}", replace(run, machine=machine))
 
 
-def _few_shot(preset: str) -> Iterator[Cell]:
+def _few_shot(preset: Preset) -> Iterator[Cell]:
     for (task, model, persistent), published in PUBLISHED_FEW_SHOT.items():
         second, third, fifth = (percent / 100 for percent in published)
         row = f"{task}-persistent" if persistent else task
-        config = _run(task, model, preset, persistent=persistent)
-        yield Cell(row, model, config, "accuracy/2", second, (("accuracy/3", third), ("accuracy/5", fifth)))
+        run = recipes.find(task)(model, preset, wiped=not persistent)
+        yield Cell(row, model, run, second, (("accuracy/3", third), ("accuracy/5", fifth)))
 
 
-def _question_answering(preset: str) -> Iterator[Cell]:
+def _question_answering(preset: Preset) -> Iterator[Cell]:
     for programs, percent in PUBLISHED_BABI.items():
-        model = "dnc" if programs == 1 else "nutm"
-        name = model if programs == 1 else f"{model}-{programs}"
-        config = _run("babi", model, preset, programs)
-        yield Cell("babi", name, config, "error", percent / 100)
+        name = "dnc" if programs == 1 else f"nutm-{programs}"
+        means = [(f"word_error/qa{n}", mean / 100) for n, (_, _, mean) in enumerate(PUBLISHED_BABI_TASKS, start=1)]
+        beside = tuple(means) if programs == 4 else ()
+        yield Cell("babi", name, recipes.babi(preset=preset, programs=programs), percent / 100, beside)
 
 
-def _question_answering_singly(preset: str) -> Iterator[Cell]:
+def _question_answering_singly(preset: Preset) -> Iterator[Cell]:
     """Not in the paper: every task of bAbI by itself, with four programs."""
     for number in range(1, len(PUBLISHED_BABI_TASKS) + 1):
-        task = f"babi-{number}"
-        yield Cell(task, "nutm-4", _run(task, "nutm", preset, 4), "error")
+        yield Cell(f"babi-{number}", "nutm-4", recipes.babi(preset=preset, programs=4, tasks=(number,)))
 
 
 EXPERIMENTS = {
@@ -197,7 +193,7 @@ EXPERIMENTS = {
 }
 
 
-def cells(experiment: str, preset: str = "paper", only: str | None = None, budget: int | None = None) -> list[Cell]:
+def cells(experiment: str, preset: Preset = "paper", only: str | None = None, budget: int | None = None) -> list[Cell]:
     """The cells of an experiment; `budget` caps the iterations of a run.
 
     `only` keeps those whose name contains it, or one of its parts if it has commas; a whole name or a whole row stands
@@ -212,20 +208,22 @@ def cells(experiment: str, preset: str = "paper", only: str | None = None, budge
         if not found:
             raise UserError(f"no cell of {experiment} has {only!r} in its name; the cells are {', '.join(names)}")
     if budget is not None:
-        found = [replace(cell, config=_within(cell.config, budget)) for cell in found]
+        found = [replace(cell, experiment=_within(cell.experiment, budget)) for cell in found]
     return found
 
 
-def _within(config: RunConfig, budget: int) -> RunConfig:
+def _within(experiment: Experiment, budget: int) -> Experiment:
     """A run cut to a budget: looked at a few times on the way, on no more sequences than it has iterations."""
-    iterations = min(config.iterations, budget)
+    schedule = experiment.schedule
+    iterations = min(schedule.iterations, budget)
     often = max(1, iterations // 5)
-    return replace(
-        config,
+    cut = replace(
+        schedule,
         iterations=iterations,
-        log_every=min(config.log_every, often),
-        evaluate_every=min(config.evaluate_every, often),
-        evaluate_sequences=min(config.evaluate_sequences, iterations),
-        test_sequences=min(config.test_sequences, iterations),
-        checkpoint_every=min(config.checkpoint_every, iterations),
+        log_every=min(schedule.log_every, often),
+        evaluate_every=min(schedule.evaluate_every, often),
+        validation_sequences=min(schedule.validation_sequences, iterations),
+        test_sequences=min(schedule.test_sequences, iterations),
+        checkpoint_every=min(schedule.checkpoint_every, iterations),
     )
+    return replace(experiment, schedule=cut)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nsm.experiments.machines import SYNTHETIC, continual_as_counted, question_answering
+from nsm.experiments import recipes
+from nsm.experiments.choice import Model
 from nsm.machine import Machine, MachineConfig
 
 PUBLISHED: dict[str, tuple[int, int]] = {
@@ -44,19 +45,26 @@ def table() -> list[Count]:
     """All 25 published counts: 11 synthetic rows × NTM and NUTM, 3 bAbI rows."""
     rows = []
     for row, published in PUBLISHED.items():
-        for model, number in zip(("ntm", "nutm"), published, strict=True):
-            config, note = SYNTHETIC[row].machine(model), ""
+        models: tuple[Model, Model] = ("ntm", "nutm")
+        for model, number in zip(models, published, strict=True):
+            config, note = recipes.find(row)(model).machine, ""
             if row == "continual":
                 note = (
                     "two slips: counts an LSTM where the text has a feed-forward controller, and 184 for two norms "
                     f"of heads that are never used; without them {count(config):,}"
                 )
-                config = continual_as_counted(model)
+                config = _as_counted(config)
             rows.append(Count(row, model, number, count(config), note))
     for programs, number in PUBLISHED_BABI.items():
-        note = ""
+        config, note = recipes.babi(programs=programs).machine, ""
         if programs == 2:
-            slip = count(question_answering(2, size=200))
+            slip = count(replace(config, controller=replace(config.controller, size=200)))
             note = f"slip: the table says controller size 200, which has {slip:,}; the count is that of 240"
-        rows.append(Count("babi", f"dnc p={programs}", number, count(question_answering(programs)), note))
+        rows.append(Count("babi", f"dnc p={programs}", number, count(config), note))
     return rows
+
+
+def _as_counted(machine: MachineConfig) -> MachineConfig:
+    """The continual row as its count has it: an LSTM, and a norm on each head that was never used."""
+    controller, interface = replace(machine.controller, kind="lstm"), replace(machine.interface, norm=True)
+    return replace(machine, controller=controller, interface=interface)

@@ -6,141 +6,141 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nsm.checks import UserError
+from nsm.experiments import results
 from nsm.experiments.paper import Cell
-from nsm.experiments.results import outcome, solves
+from nsm.training.result import Outcome
 
 
-class TaskErrors(NamedTuple):
-    """Errors on one task of bAbI: words of the best seed, mean and deviation over seeds; questions."""
+class Spread(NamedTuple):
+    """A figure over seeds."""
 
     best: float
+    """Of the seed that is best by the figure the cell is judged by."""
     mean: float
     sd: float | None
-    questions: float
+    interval: float | None
+    """Half of the 95 % confidence interval of the mean, where every seed knows its own."""
 
 
 @dataclass(frozen=True)
 class Summary:
     """What the seeds of a cell came to. Figures are those of each seed's best machine on the test sequences."""
 
-    row: str
-    model: str
-    metric: str
-    published: float | None
+    cell: Cell
     seeds: int
     failed: int
-    best: float | None
-    mean: float | None
-    sd: float | None
-    median: float | None
+    figures: list[float]
+    """The figure of every seed that finished, by which the cell is judged."""
     solved: float | None
-    """Share of seeds whose held-out loss fell below the threshold; those that diverged are among the others."""
+    """Share of seeds whose validation loss fell below the threshold; those that diverged are among the others."""
     solved_steps: float | None
     """Median iteration at which those seeds got there."""
     solved_seconds: float | None
     extra: dict[str, float]
-    """The least of the seeds' l1_errors and the mean of their optimum_bits, where they belong beside the metric."""
+    """The least of the seeds' l1_errors and the mean of their optimum_bits, where they belong beside the figure."""
     phases: list[dict[str, float]]
     """Continual learning: the mean accuracy on every task after each phase."""
-    presentations: dict[str, tuple[float, float, float | None]]
-    """Few-shot learning, by presentation of a class: mean accuracy, half its 95 % interval, what was published."""
-    by_task: dict[str, TaskErrors]
-    """Question answering: errors on every task."""
-    failed_tasks: list[int]
-    """Question answering: how many tasks have an error above 5 %, seed by seed, the best seed first."""
+    breakdown: dict[str, Spread]
+    """The task's parts, by what they are."""
     notes: list[str]
     """What has to be said about the data that was used."""
-    figures: list[float]
-    """The figure of every seed that finished."""
+
+    @property
+    def best(self) -> float | None:
+        return self.cell.measure.best(self.figures) if self.figures else None
+
+    @property
+    def mean(self) -> float | None:
+        return fmean(self.figures) if self.figures else None
+
+    @property
+    def median(self) -> float | None:
+        return median(self.figures) if self.figures else None
+
+    @property
+    def sd(self) -> float | None:
+        return stdev(self.figures) if len(self.figures) > 1 else None
+
+    def document(self) -> dict[str, object]:
+        """What a program reads."""
+        fields = {name: value for name, value in vars(self).items() if name != "cell"}
+        spread = {"best": self.best, "mean": self.mean, "sd": self.sd, "median": self.median}
+        breakdown = {part: found._asdict() for part, found in self.breakdown.items()}
+        cell = {"row": self.cell.row, "model": self.cell.model, "measure": self.cell.measure.name}
+        return {**cell, "published": self.cell.published, **spread, **fields, "breakdown": breakdown}
 
 
-def summarise(cell: Cell, places: list[Path]) -> Summary:
-    """Sum up the finished runs of a cell, from their directories or from the files that are kept of them."""
-    outcomes = [_outcome(cell, place) for place in places]
-    results = [result for result, _ in outcomes if result is not None]
-    failed = sum(failure is not None for _, failure in outcomes)
-    figures, extra = _figures(cell, results)
-    ascending = "accuracy" not in cell.metric
-    verdicts = [verdict for found in outcomes if (verdict := solves(*found)) is not None]
-    solved = [result for result in results if result["solved_step"] is not None]
+def summarise(cell: Cell, paths: list[Path]) -> Summary:
+    """Sum up the finished runs of a cell, from their directories or from the files that are published of them."""
+    found = {path: results.read(path) for path in paths if path.suffix or (path / "config.json").exists()}
+    records = list(found.values())
+    outcomes = [record.outcome for record in records if record.outcome is not None]
+    for path, record in found.items():
+        ours, theirs = cell.experiment.task.name, record.experiment.task.name
+        if ours != theirs:
+            raise UserError(f"{path} is a result of {theirs}, and lies among those of {ours}")
+        try:
+            if record.outcome is not None:
+                record.outcome.figure(cell.measure)
+        except UserError as error:
+            raise UserError(f"{path} is damaged: {error}") from None
+    verdicts = [record.solved for record in records if record.solved is not None]
+    solved = [outcome for outcome in outcomes if outcome.solved_step is not None]
     # Of a run that was killed after a checkpoint and before its clock was written, it is not known how long it took.
-    seconds = [result["solved_seconds"] for result in solved if result["solved_seconds"] is not None]
+    seconds = [outcome.solved_seconds for outcome in solved if outcome.solved_seconds is not None]
+    told = verdicts and all(record.solved is not None for record in records if record.outcome is not None)
     return Summary(
-        cell.row,
-        cell.model,
-        cell.metric,
-        cell.published,
-        len(results),
-        failed,
-        (min if ascending else max)(figures) if figures else None,
-        fmean(figures) if figures else None,
-        stdev(figures) if len(figures) > 1 else None,
-        median(figures) if figures else None,
-        fmean(verdicts) if verdicts and all(solves(result, None) is not None for result in results) else None,
-        median(result["solved_step"] for result in solved) if solved else None,
+        cell,
+        len(outcomes),
+        sum(record.failure is not None for record in records),
+        [outcome.figure(cell.measure) for outcome in outcomes],
+        fmean(verdicts) if told else None,
+        median(outcome.solved_step for outcome in solved if outcome.solved_step is not None) if solved else None,
         median(seconds) if seconds else None,
-        extra,
-        _phases([result["phases"] for result in results]) if cell.metric == "bit_accuracy" else [],
-        _presentations(cell, [result["best"] for result in results]) if cell.metric.startswith("accuracy/") else {},
-        *_by_task(sorted((result.get("best", {}) for result in results), key=lambda test: float(test.get("error", 0)))),
-        list(dict.fromkeys(note for result in results for note in result.get("notes", ()))),
-        figures,
+        _extra(outcomes),
+        _phases([outcome.phases for outcome in outcomes if outcome.phases]),
+        _breakdown(cell, outcomes),
+        list(dict.fromkeys(note for outcome in outcomes for note in outcome.notes)),
     )
 
 
-def _outcome(cell: Cell, place: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """What a seed came to, which must be one of this cell."""
-    result, failure = outcome(place)
-    if result is not None and result["task"] != cell.config.task:
-        raise UserError(f"{place} is a result of {result['task']}, and lies among those of {cell.config.task}")
-    figures = "phases" if cell.metric == "bit_accuracy" else "best"
-    if result is not None and (figures not in result or (figures == "best" and cell.metric not in result["best"])):
-        raise UserError(f"{place} is damaged: it has no {cell.metric}")
-    return result, failure
+def _extra(outcomes: list[Outcome]) -> dict[str, float]:
+    tests = [outcome.best.figures for outcome in outcomes if outcome.best is not None]
+    found = {}
+    if tests and "l1_errors" in tests[0]:
+        found["l1_errors"] = min(test["l1_errors"] for test in tests)
+    if tests and "optimum_bits" in tests[0]:
+        found["optimum_bits"] = fmean(test["optimum_bits"] for test in tests)
+    return found
 
 
-def _figures(cell: Cell, results: list[dict[str, Any]]) -> tuple[list[float], dict[str, float]]:
-    if not results:
-        return [], {}
-    if cell.metric == "bit_accuracy":
-        # After the last phase, on average over all tasks.
-        return [fmean(result["phases"][-1].values()) for result in results], {}
-    tests = [result["best"] for result in results]
-    extra = {"l1_errors": min(test["l1_errors"] for test in tests)} if "l1_errors" in tests[0] else {}
-    if "optimum_bits" in tests[0]:
-        extra["optimum_bits"] = fmean(test["optimum_bits"] for test in tests)
-    return [test[cell.metric] for test in tests], extra
-
-
-def _phases(seeds: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+def _phases(seeds: list[tuple[dict[str, float], ...]]) -> list[dict[str, float]]:
     """The accuracies of several seeds, averaged phase by phase and task by task."""
     return [{task: fmean(phase[task] for phase in phases) for task in phases[0]} for phases in zip(*seeds, strict=True)]
 
 
-def _presentations(cell: Cell, tests: list[dict[str, float]]) -> dict[str, tuple[float, float, float | None]]:
-    """Seeds are tested on episodes of their own, so that their intervals shrink when they are averaged."""
-    published = dict(cell.beside) | {cell.metric: cell.published}
+def _breakdown(cell: Cell, outcomes: list[Outcome]) -> dict[str, Spread]:
+    """The task's parts over all seeds; seeds are tested on episodes of their own, so that intervals shrink."""
+    parts = cell.experiment.task.breakdown
+    tests = [outcome.best.figures for outcome in outcomes if outcome.best is not None]
+    if parts is None or not tests:
+        return {}
+    best = tests[[outcome.figure(cell.measure) for outcome in outcomes].index(_best(cell, outcomes))]
     found = {}
-    for name in [name for name in (tests[0] if tests else {}) if f"{name} ±" in tests[0]]:
-        interval = math.hypot(*(test[f"{name} ±"] for test in tests)) / len(tests)
-        found[name.removeprefix("accuracy/")] = (fmean(test[name] for test in tests), interval, published.get(name))
+    for part, name in parts.names.items():
+        if all(name in test for test in tests):
+            values = [test[name] for test in tests]
+            intervals = [test[f"{name} ±"] for test in tests if f"{name} ±" in test]
+            half = math.hypot(*intervals) / len(tests) if len(intervals) == len(tests) else None
+            found[part] = Spread(best[name], fmean(values), stdev(values) if len(values) > 1 else None, half)
     return found
 
 
-def _by_task(tests: list[dict[str, float]]) -> tuple[dict[str, TaskErrors], list[int]]:
-    """Question answering, from the tests of all seeds, the best first: errors by task, numbers of failed tasks."""
-    if not tests or "failed_tasks" not in tests[0]:
-        return {}, []
-    found = {}
-    for name in [name for name in tests[0] if name.startswith("word_error/")]:
-        words = [test[name] for test in tests]
-        questions = [test[name.replace("word", "question")] for test in tests]
-        deviation = stdev(words) if len(words) > 1 else None
-        found[name.removeprefix("word_error/")] = TaskErrors(words[0], fmean(words), deviation, fmean(questions))
-    return found, [int(test["failed_tasks"]) for test in tests]
+def _best(cell: Cell, outcomes: list[Outcome]) -> float:
+    return cell.measure.best([outcome.figure(cell.measure) for outcome in outcomes])
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -23,6 +23,7 @@ class DNC(MemoryConfig):
 
     width: int = 64
     read_heads: int = 4
+    """R, heads that read; one writes."""
     links: bool = False
     """Temporal links: reads may step on in the order of writing, or back. The paper leaves them out for bAbI."""
 

@@ -28,7 +28,9 @@ class LRUA(MemoryConfig):
 
     width: int = 40
     read_heads: int = 4
+    """R, heads that read."""
     write_heads: int = 1
+    """W, heads that write."""
     decay: float = 0.99
     """γ: how much of a slot's usage is left after a step."""
     strength: float = 1.0

@@ -6,13 +6,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, Never
 
 import torch
 from torch import Tensor, nn
 
 from nsm.checks import at_least, choose
 from nsm.similarity import norm
+from nsm.tree import OneOf
 
 INITIAL_MEMORY = ("constant", "random")
 INITIAL_ADDRESS = ("one-hot", "zeros", "uniform")
@@ -51,7 +52,7 @@ class Addresses(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MemoryConfig(ABC):
+class MemoryConfig(OneOf, ABC):
     """What every data memory has: N slots of width M, and how the tape looks before the first step."""
 
     slots: int = 128
@@ -95,11 +96,12 @@ class Memory(nn.Module, ABC):
     """None if it can't be said, or there is no such thing."""
 
     @abstractmethod
-    def initial_state(self, batch: int, slots: int | None = None) -> Any:
+    def initial_state(self, batch: int, slots: int | None = None) -> tuple[Tensor, ...]:
         """The state before the first step, on a tape of `slots` slots (None: as configured)."""
 
+    # Never: each memory takes the state it makes itself, so a type checker allows any there and no call of this one.
     @abstractmethod
-    def forward(self, interfaces: Sequence[Tensor], state: Any) -> tuple[Tensor, Any, Addresses]:
+    def forward(self, interfaces: Sequence[Tensor], state: Never) -> tuple[Tensor, tuple[Tensor, ...], Addresses]:
         """One step. interfaces: (B, size) per head → read (B, read_size), next state, addresses."""
 
 

@@ -35,7 +35,9 @@ class NTM(MemoryConfig):
     """An NTM memory: any number of read and write heads on one tape."""
 
     read_heads: int = 1
+    """R, heads that read."""
     write_heads: int = 1
+    """W, heads that write."""
     shift_range: int = 1
     """A head may move by −shift_range … +shift_range slots a step."""
     order: str = "read-first"

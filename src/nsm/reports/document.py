@@ -13,7 +13,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from nsm.reports.figures.style import save, styled
+from nsm.plots.style import styled
+from nsm.reports.figures.saving import save
 from nsm.reports.viewer.page import policy
 
 

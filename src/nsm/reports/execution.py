@@ -14,34 +14,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nsm import nested
-from nsm.checks import UserError, at_least
-from nsm.machine import Machine, Trace
-from nsm.memories.memory import Head
-from nsm.tasks import Batch, Classification, Continual, Sequencing, Task
+from nsm.checks import at_least
+from nsm.machine import Machine, MachineState, Trace
+from nsm.plots.heads import HeadTrace
+from nsm.tasks import Batch, Task
 from nsm.training.evaluation import TEST
 
 Array = npt.NDArray[Any]
 POOL = 50
 """The best and the worst are looked for among this many sequences: the first of the test."""
-USED = 0.1
-"""A slot counts as used if a head was ever on it to this degree."""
-MARGIN = 2
-"""Slots shown on either side of those in use."""
-
-
-@dataclass(frozen=True)
-class HeadTrace:
-    """Where one head was at every step, and the programs that steered it."""
-
-    name: str
-    """read 1, write 1, …"""
-    kind: str
-    """read or write"""
-    address: Array
-    """(T, N)"""
-    programs: Array | None
-    """(T, P), None in a MANN"""
 
 
 @dataclass(frozen=True)
@@ -120,20 +101,6 @@ class Execution:
         mine = {name: self.counted & (self.subtask == index) for index, name in enumerate(self.subtasks)}
         return {name: (int(wrong[steps].sum()), int(steps.sum()) * width) for name, steps in mine.items()}
 
-    def used_slots(self) -> tuple[int, int]:
-        """The stretch of the tape to look at, a little more than the heads used: its first slot, and how many.
-
-        The tape of an NTM is a ring: a stretch may go past the last slot to the first, and its first be negative.
-        """
-        slots = int(self.heads[0].address.shape[1])
-        used = np.flatnonzero(np.max([head.address.max(axis=0) for head in self.heads], axis=0) > USED)
-        if used.size == 0:
-            return 0, slots
-        gaps = np.diff(np.append(used, used[0] + slots))  # from each used slot to the next, once around
-        widest = int(gaps.argmax())
-        first, count = int(used[(widest + 1) % used.size]), slots - int(gaps[widest]) + 1
-        return (first - MARGIN, count + 2 * MARGIN) if count + 2 * MARGIN < slots else (0, slots)
-
     def stretches(self) -> list[tuple[int, int, str]]:
         """Consecutive steps of one subtask in one phase: first step, step after the last, name of the subtask."""
         keys = list(zip(self.subtask.tolist(), (np.arange(self.steps) >= self.decoding).tolist(), strict=True))
@@ -146,13 +113,9 @@ class Execution:
         ]
 
 
-def from_trace(
-    trace: Trace, logits: Tensor, batch: Batch, task: Task, control: Sequence[Head], names: Sequence[str]
-) -> list[Execution]:
-    """The executions of a batch, each cut to its own length; `control`: the memory's heads, `names`: one a sequence."""
-    subtasks = task.subtask_names if isinstance(task, Sequencing) else ()
-    answers = probabilities(logits, task)
-    happened: Any = nested.apply(lambda part: part.detach().cpu().numpy(), trace)
+def from_trace(trace: Trace, logits: Tensor, batch: Batch, task: Task, names: Sequence[str]) -> list[Execution]:
+    """The executions of a batch, each cut to its own length; `names`: one a sequence."""
+    answers = _array(task.probabilities(logits))
     return [
         Execution(
             name=name,
@@ -162,35 +125,48 @@ def from_trace(
             counted=batch.mask[:end, b] > 0,
             decoding=int(batch.decoding[b]),
             subtask=batch.subtask[:end, b],
-            subtasks=subtasks,
-            heads=_heads(happened, control, b, end),
-            controller=happened.controller[:end, b],
-            memory=None if happened.memory is None else happened.memory[:end, b],
-            choice=isinstance(task, Classification),
-            words=task.choices if isinstance(task, Classification) else (),
-            picture=task.picture if isinstance(task, Classification) else 0,
+            subtasks=task.subtask_names,
+            heads=trace.head_traces(b, end),
+            controller=_array(trace.controller[:end, b]),
+            memory=None if trace.memory is None else _array(trace.memory[:end, b]),
+            choice=task.choice,
+            words=task.choices,
+            picture=task.picture,
         )
         for b, (name, end) in enumerate(zip(names, batch.lengths.tolist(), strict=True))
     ]
 
 
-def probabilities(logits: Tensor, task: Task) -> Array:
-    """What the answers to a task mean: the probability of a 1, or of each choice."""
-    choice = isinstance(task, Classification)
-    answers: Array = (torch.softmax(logits, -1) if choice else torch.sigmoid(logits)).detach().cpu().numpy()
-    return answers
+def from_input(trace: Trace, logits: Tensor, x: Tensor, batch_first: bool, choice: bool) -> list[Execution]:
+    """Executions of inputs that nothing is asked of: x and logits (T, B, …), (B, T, …) if batch first, or (T, …)."""
+    if x.dim() == 2:
+        x, logits, trace = x.unsqueeze(1), logits.unsqueeze(1), trace.batched()
+    elif batch_first:
+        x, logits = x.transpose(0, 1), logits.transpose(0, 1)
+    steps, batch = x.shape[:2]
+    inputs, answers = _array(x), _array(logits.softmax(-1) if choice else logits.sigmoid())
+    return [
+        Execution(
+            name=f"sequence {b + 1}",
+            inputs=inputs[:, b],
+            targets=np.zeros_like(answers[:, b]),
+            answers=answers[:, b],
+            counted=np.zeros(steps, bool),
+            decoding=steps,
+            subtask=np.full(steps, -1),
+            subtasks=(),
+            heads=trace.head_traces(b, steps),
+            controller=_array(trace.controller[:, b]),
+            memory=None if trace.memory is None else _array(trace.memory[:, b]),
+            choice=choice,
+        )
+        for b in range(batch)
+    ]
 
 
-def _heads(trace: Any, control: Sequence[Head], b: int, end: int) -> tuple[HeadTrace, ...]:
-    """Heads by kind, numbered from 1; those that share a control head, as a DNC's read heads do, share its programs."""
-    mixes = None if trace.programs is None else [trace.programs[:end, b, n] for n in range(len(control))]
-    heads = []
-    for kind, addresses in (("read", trace.read_addresses), ("write", trace.write_addresses)):
-        places = [n for n, head in enumerate(control) if head.kind == kind]
-        for k in range(addresses.shape[2]):
-            programs = mixes[places[min(k, len(places) - 1)]] if mixes and places else None
-            heads.append(HeadTrace(f"{kind} {k + 1}", kind, addresses[:end, b, k], programs))
-    return tuple(heads)
+def _array(tensor: Tensor) -> Array:
+    array: Array = tensor.detach().cpu().numpy()
+    return array
 
 
 @torch.no_grad()
@@ -209,11 +185,11 @@ def execute(
     `extremes=False` leaves those two out; `name` goes in front of the sequences' own names.
     """
     at_least("samples", samples, 1)
-    if isinstance(task, Continual):
+    if len(parts := task.parts) > 1:
         return [
             execution
-            for phase, part in task.tasks.items()
-            for execution in execute(machine, part, samples, seed, slots, memory, extremes, f"{phase}, ")
+            for each, part in parts.items()
+            for execution in execute(machine, part, samples, seed, slots, memory, extremes, f"{each}, ")
         ]
     pool = task.batch(seed, TEST, 0, max(POOL, samples) if extremes else samples)
     chosen = {b: f"{name}test sequence {b + 1}" for b in range(samples)}
@@ -221,25 +197,21 @@ def execute(
     machine.eval()
     try:
         if extremes:
-            best, worst = _extremes(probabilities(_run(machine, pool, slots, False)[0], task), pool)
+            logits, _ = machine(*_arguments(machine, pool, slots))
+            best, worst = _extremes(_array(task.probabilities(logits)), pool)
             chosen = _named(chosen, best, f"{name}best of {POOL}")
             chosen = _named(chosen, worst, f"{name}worst of {POOL}")
         batch = select(pool, list(chosen))
-        logits, trace = _run(machine, batch, slots, "memory" if memory else True)
+        logits, _, trace = machine(*_arguments(machine, batch, slots), trace="memory" if memory else True)
     finally:
         machine.train(training)
-    return from_trace(trace, logits, batch, task, machine.memory.heads, list(chosen.values()))
+    return from_trace(trace, logits, batch, task, list(chosen.values()))
 
 
-def _run(machine: Machine, batch: Batch, slots: int | None, trace: bool | str) -> tuple[Tensor, Any]:
+def _arguments(machine: Machine, batch: Batch, slots: int | None) -> tuple[Tensor, MachineState, list[int]]:
+    """x, state and lengths."""
     x = torch.from_numpy(batch.inputs).to(machine.initial_read.device)
-    state = machine.initial_state(batch.mask.shape[1], slots)
-    logits, _, *happened = machine(x, state, lengths=batch.lengths.tolist(), trace=trace)
-    if not trace:
-        return logits, None
-    if happened[0].read_addresses.numel() == 0 and happened[0].write_addresses.numel() == 0:
-        raise UserError("this machine has no memory heads: there is no execution to show")
-    return logits, happened[0]
+    return x, machine.initial_state(batch.mask.shape[1], slots), batch.lengths.tolist()
 
 
 def select(batch: Batch, chosen: list[int]) -> Batch:

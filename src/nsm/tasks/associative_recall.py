@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from nsm.tasks.fields import Range, check_count, check_range
 from nsm.tasks.layout import Phases, Segment
 from nsm.tasks.randomness import Draws
+from nsm.tasks.ranges import Range, check_count, check_range
 from nsm.tasks.task import PhasedTask
 
 _ITEMS, _VECTORS, _QUERY = range(3)
@@ -29,7 +29,6 @@ class AssociativeRecall(PhasedTask):
         item_length: vectors of an item.
     """
 
-    name: ClassVar[str] = "associative-recall"
     ranges: ClassVar[tuple[str, ...]] = ("items", "item_length")
 
     width: int = 6

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -17,12 +17,12 @@ from nsm.data.stories import EncodedStories, vocabulary
 from nsm.tasks.arrays import Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.classification import Classification, Share, Tally
+from nsm.tasks.measures import Breakdown, Figures, Measure
 from nsm.tasks.randomness import Draws
 
 if TYPE_CHECKING:
     import torch
 
-NAME = "babi"
 TRAIN = 0
 """The stream that goes through the training stories; every other one holds the validation stories."""
 VALIDATION = 10
@@ -70,6 +70,12 @@ class Babi(Classification):
         weights: how often each task is drawn in training, in proportion; none: as often as it has stories.
     """
 
+    measures: ClassVar[tuple[Measure, ...]] = (
+        Measure("error", "wrong answer words, mean over the tasks", share=True),
+        Measure("question_error", "wrong questions, mean over the tasks", share=True),
+        Measure("failed_tasks", "tasks above 5 %"),
+    )
+
     tasks: tuple[int, ...] = tuple(babi.TASKS)
     split: str = "train"
     protocol: str = "paper"
@@ -87,6 +93,32 @@ class Babi(Classification):
             raise UserError(f"weights must be one for each of the {len(self.tasks)} tasks, were {self.weights}")
 
     @property
+    def name(self) -> str:
+        return "babi" if self.tasks == tuple(babi.TASKS) else f"babi-{','.join(map(str, self.tasks))}"
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        return tuple(f"qa{task}" for task in self.tasks)
+
+    def weighted(self, weights: tuple[float, ...]) -> Babi:
+        return replace(self, weights=weights)
+
+    @property
+    def breakdown(self) -> Breakdown:
+        names = {name: f"word_error/{name}" for name in self.part_names}
+        return Breakdown("wrong answer words by task", "lower", True, names)
+
+    def sentence(self, figures: Figures) -> str:
+        words = super().sentence(figures)
+        if len(self.tasks) == 1:
+            return words
+        shown = ", ".join(
+            f"{part} {figures[name]:.1%}" for part, name in self.breakdown.names.items() if name in figures
+        )
+        failed = f"{figures['failed_tasks']:.0f} of {len(self.tasks)} above 5 %"
+        return f"{words} on average over tasks ({failed}): {shown}"
+
+    @property
     def input_size(self) -> int:
         return len(vocabulary())
 
@@ -100,10 +132,10 @@ class Babi(Classification):
 
     @property
     def max_length(self) -> int:
-        return int(max(self.stories(part).lengths.max() for part in self.parts))
+        return int(max(self.stories(part).lengths.max() for part in self.uses))
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def uses(self) -> tuple[str, ...]:
         """What the stories of the split are used for."""
         return ("train", "validation") if self.split == "train" else ("test",)
 
@@ -131,7 +163,7 @@ class Babi(Classification):
             else:
                 chosen = [_of_epoch(stories, draws.seed, step, draws.batch_size) for step in steps]
         else:
-            stories = self.stories(self.parts[-1])
+            stories = self.stories(self.uses[-1])
             chosen = [
                 np.arange(step * draws.batch_size, (step + 1) * draws.batch_size) % len(stories) for step in steps
             ]
@@ -147,7 +179,7 @@ class Babi(Classification):
 
     def examination(self, seed: int, stream: int, sequences: int, filling: int = 0) -> Iterator[Batch]:
         """All stories of the part if so many are asked for, else a fixed sample with its share of every task."""
-        stories = self.stories(self.parts[-1])
+        stories = self.stories(self.uses[-1])
         order = np.argsort(_low_discrepancy(stories.task), kind="stable")[:sequences]
         order = order[np.argsort(stories.lengths[order], kind="stable")]
         starts = list(range(0, len(order), EXAMINED))
@@ -190,18 +222,6 @@ class Babi(Classification):
 
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Answers:
         return Answers(**vars(super().metrics(logits, batch)))
-
-
-def parse_name(name: str) -> tuple[int, ...] | None:
-    """The tasks that a name like "babi" or "babi-1,4" stands for, None if it is no such name."""
-    if name == NAME:
-        return tuple(babi.TASKS)
-    if not name.startswith(f"{NAME}-"):
-        return None
-    numbers = name.removeprefix(f"{NAME}-").split(",")
-    if not all(number.isdecimal() for number in numbers):
-        raise UserError(f"tasks of bAbI are given by their numbers, like {NAME}-1,4, was {name!r}")
-    return tuple(sorted(map(int, numbers)))
 
 
 def epoch(tasks: tuple[int, ...], batch_size: int) -> int:

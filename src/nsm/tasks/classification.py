@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import sqrt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from nsm.checks import UserError
 from nsm.tasks.arrays import Floats
 from nsm.tasks.batch import Batch
+from nsm.tasks.measures import ERROR, Figures, Measure
 from nsm.tasks.metrics import counted
 from nsm.tasks.task import Task
 
@@ -107,20 +108,30 @@ class Tally:
 class Classification(Task):
     """A task with one right answer of O at every counted step; targets are one-hot."""
 
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """What the O choices are called, and the inputs, too; nothing where they have no names."""
-        return ()
+    choice: ClassVar[bool] = True
+    measures: ClassVar[tuple[Measure, ...]] = (ERROR,)
 
     @property
-    def picture(self) -> int:
-        """The side of the square picture an input begins with; 0 where there is none."""
-        return 0
+    def chance(self) -> float | None:
+        return None
+
+    def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+        """What logits (T, B, O) mean: the probability of each choice."""
+        return logits.softmax(-1)
+
+    def sentence(self, figures: Figures) -> str:
+        return f"{figures['error']:.2%} of answers wrong"
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross-entropy (nats) of logits (T, B, O) over the counted steps."""
         answers, targets = counted(logits, batch)
         return -(answers.log_softmax(-1) * targets).sum() / max(len(targets), 1)
+
+    def _judged(self, batch: Batch) -> Batch:
+        asked = batch.targets[batch.mask > 0]
+        if type(self).loss is Classification.loss and not _one_hot(asked):
+            raise UserError(f"{self._sample_name} must have one-hot targets at the steps that count")
+        return batch
 
     def shares(self, wrong: np.ndarray, batch: Batch) -> Mapping[str, Share | EpisodeShare]:
         """What to count besides all errors, from wrong (T, B): whether the answer of a step counts and is wrong."""
@@ -137,6 +148,10 @@ class Classification(Task):
             nats=float(-(answers.log_softmax(-1) * targets).sum()),
             shares={"error": Share(int(wrong.sum()), len(targets)), **self.shares(wrong, batch)},
         )
+
+
+def _one_hot(rows: np.ndarray) -> bool:
+    return bool(np.isin(rows, (0, 1)).all() and (rows.sum(1) == 1).all())
 
 
 def one_hot(labels: np.ndarray, classes: int) -> Floats:

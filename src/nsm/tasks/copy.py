@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nsm.tasks.fields import Range, check_count, check_range
 from nsm.tasks.layout import Phases, Segment
 from nsm.tasks.randomness import Draws
+from nsm.tasks.ranges import Range, check_count, check_range
 from nsm.tasks.task import PhasedTask
 
 _LENGTH, _VECTORS = range(2)
@@ -23,7 +23,6 @@ class Copy(PhasedTask):
         length: range of L.
     """
 
-    name: ClassVar[str] = "copy"
     ranges: ClassVar[tuple[str, ...]] = ("length",)
 
     width: int = 8

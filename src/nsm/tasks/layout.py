@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from nsm.checks import UserError
 from nsm.tasks.arrays import Floats, Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.randomness import Draws
@@ -102,10 +103,10 @@ class Canvas:
         # Row of a sequence's step 0; its step t is t · batch_size rows further down.
         self._origin = (self._first_row[:, None] + np.arange(draws.batch_size)).ravel()
         total = int(room.sum())
-        self._inputs: Floats = _aligned_zeros((total, input_size), np.float32)
-        self._targets: Floats = _aligned_zeros((total, output_size), np.float32)
-        self._mask: Floats = _aligned_zeros((total,), np.float32)
-        self._subtask: Ints = _aligned_zeros((total,), np.int64)
+        self._inputs: Floats = aligned_zeros((total, input_size), np.float32)
+        self._targets: Floats = aligned_zeros((total, output_size), np.float32)
+        self._mask: Floats = aligned_zeros((total,), np.float32)
+        self._subtask: Ints = aligned_zeros((total,), np.int64)
         self._subtask.fill(-1)
 
     def show(self, segment: Segment, start: Ints, subtask: int) -> None:
@@ -184,8 +185,60 @@ def assemble(
     return canvas.batches()
 
 
-def _aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+Sample = tuple[npt.NDArray[Any], npt.NDArray[Any]] | tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
+"""One sequence of a task: inputs (T, I), targets (T, O), and maybe a mask (T,) of the steps that count."""
+
+
+def batch_of(samples: Sequence[Sample], name: str, input_size: int = 0, output_size: int = 0) -> Batch:
+    """Sequences made one by one as a batch; channels are as many as they have, or more. `name`: what one is called."""
+    checked = [_checked(sample, name) for sample in samples]
+    lengths = np.array([len(inputs) for inputs, _, _ in checked])
+    shape = int(lengths.max()), len(samples)
+    channels = checked[0][0].shape[1], checked[0][1].shape[1]
+    sizes = input_size or channels[0], output_size or channels[1]
+    inputs, targets = (aligned_zeros((*shape, size), np.float32) for size in sizes)
+    mask, subtask = aligned_zeros(shape, np.float32), np.full(shape, -1, dtype=np.int64)
+    for b, (shown, asked, counted) in enumerate(checked):
+        found = shown.shape[1], asked.shape[1]
+        if found != channels or found[0] > sizes[0] or found[1] > sizes[1]:
+            raise UserError(f"{name} must have as many channels as every other: {found} after {channels}")
+        inputs[: len(shown), b, : shown.shape[1]] = shown
+        targets[: len(asked), b, : asked.shape[1]] = asked
+        mask[: len(counted), b] = counted
+        subtask[: len(shown), b] = 0
+    return Batch(inputs, targets, mask, lengths, mask.argmax(axis=0), subtask)
+
+
+def _checked(sample: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """A sample's three arrays; a UserError that says what is wrong with them."""
+    if not isinstance(sample, tuple) or len(sample) not in (2, 3):
+        found = f"a tuple of {len(sample)}" if isinstance(sample, tuple) else f"of type {type(sample).__name__}"
+        raise UserError(f"{name} must be (inputs, targets) or (inputs, targets, mask), was {found}")
+    try:
+        inputs, targets, *masks = (np.asarray(part, dtype=np.float64) for part in sample)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{name} must be arrays of numbers: {error}") from error
+    mask = masks[0] if masks else np.ones(inputs.shape[:1])
+    if (inputs.ndim, targets.ndim, mask.ndim) != (2, 2, 1) or not len(inputs) == len(targets) == len(mask):
+        shapes = ", ".join(str(array.shape) for array in (inputs, targets, mask))
+        raise UserError(f"{name} must be arrays of shape (T, I), (T, O) and (T,), were {shapes}")
+    if 0 in inputs.shape or 0 in targets.shape or not (mask > 0).any():
+        raise UserError(f"{name} must have at least one step that counts, and a channel")
+    if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
+        raise UserError(f"{name} must have finite numbers")
+    return inputs, targets, (mask > 0).astype(np.float32)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.zeros(size + _CACHE_LINE, dtype=np.uint8)
     skip = -memory.ctypes.data % _CACHE_LINE
     return memory[skip : skip + size].view(dtype).reshape(shape)
+
+
+def aligned(batch: Batch) -> Batch:
+    """A batch that came from elsewhere, copied to where kernels give the same bits as for any other."""
+    copies = [aligned_zeros(array.shape, array.dtype) for array in batch]
+    for copy, array in zip(copies, batch, strict=True):
+        copy[...] = array
+    return Batch(*copies)

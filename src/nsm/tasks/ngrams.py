@@ -11,10 +11,11 @@ import numpy as np
 from nsm.checks import UserError
 from nsm.tasks.arrays import Bits, Doubles, Ints
 from nsm.tasks.batch import Batch
-from nsm.tasks.fields import check_count
 from nsm.tasks.layout import Canvas, Segment
+from nsm.tasks.measures import BITS, Figures, Measure
 from nsm.tasks.metrics import Metrics, measure
 from nsm.tasks.randomness import Draws
+from nsm.tasks.ranges import check_count
 from nsm.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ class NGrams(Task):
     """
 
     ranges: ClassVar[tuple[str, ...]] = ("length",)
+    solvable: ClassVar[bool] = False
+    measures: ClassVar[tuple[Measure, ...]] = (
+        BITS[-1],
+        Measure("optimum_bits", "the best possible cross-entropy", "neither"),
+        *BITS[:-1],
+    )
 
     order: int = 6
     length: int = 50
@@ -54,6 +61,10 @@ class NGrams(Task):
                 f"NGrams.length is {self.length}: it must be at least order, which is {self.order}, "
                 f"or no bit has a full context."
             )
+
+    @property
+    def name(self) -> str:
+        return "ngrams"
 
     @property
     def input_size(self) -> int:
@@ -97,6 +108,10 @@ class NGrams(Task):
 
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Metrics:
         return replace(measure(logits, batch), optimum_bits=float(self.optimum_bits(batch).sum()))
+
+    def sentence(self, figures: Figures) -> str:
+        bits, optimum = figures["cross_entropy_bits"], figures["optimum_bits"]
+        return f"{bits:.2f} bits of cross-entropy per sequence, {optimum:.2f} being the best possible"
 
     def optimum_bits(self, batch: Batch) -> Doubles:
         """(B,) cross-entropy in bits of the Bayes-optimal predictor, Krichevsky and Trofimov's, on each sequence.

@@ -12,9 +12,10 @@ from nsm.data import omniglot, source
 from nsm.tasks.arrays import Doubles, Floats, Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.classification import Classification, EpisodeShare, one_hot
-from nsm.tasks.fields import check_count
 from nsm.tasks.layout import Canvas
+from nsm.tasks.measures import ERROR, Breakdown, Figures, Measure
 from nsm.tasks.randomness import Draws
+from nsm.tasks.ranges import check_count
 
 PIXELS = omniglot.SMALL_SIDE**2
 PRESENTATIONS = 10
@@ -53,6 +54,10 @@ class Omniglot(Classification):
     """
 
     ranges: ClassVar[tuple[str, ...]] = ("length",)
+    measures: ClassVar[tuple[Measure, ...]] = (
+        Measure("accuracy/2", "right at the second presentation", "higher", share=True),
+        ERROR,
+    )
 
     classes: int = 5
     length: int = 50
@@ -67,6 +72,20 @@ class Omniglot(Classification):
         check_count(self, "length")
         choose("purpose", self.purpose, ("train", "test"))
         check_count(self, "easy_steps", least=0)
+
+    @property
+    def name(self) -> str:
+        return f"omniglot-{self.classes}"
+
+    @property
+    def breakdown(self) -> Breakdown:
+        names = {str(n): f"accuracy/{n}" for n in range(1, PRESENTATIONS + 1)}
+        return Breakdown("right by presentation", "higher", True, names)
+
+    def sentence(self, figures: Figures) -> str:
+        found = {n: name for n, name in self.breakdown.names.items() if name in figures}
+        shown = [f"{n}: {figures[name]:.1%} ± {figures[name + ' ±']:.1%}" for n, name in found.items()]
+        return f"{super().sentence(figures)}; right by presentation {', '.join(shown)}"
 
     @property
     def input_size(self) -> int:
@@ -87,7 +106,7 @@ class Omniglot(Classification):
     def require(self) -> None:
         self._characters()
 
-    def held_out(self) -> "Omniglot":
+    def validation(self) -> "Omniglot":
         return replace(self, easy_steps=0)
 
     def min_slots(self, batch: Batch) -> int:

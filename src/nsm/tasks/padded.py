@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nsm.checks import UserError
+from nsm.tasks.arrays import Floats
 from nsm.tasks.batch import Batch
 from nsm.tasks.classification import Classification
+from nsm.tasks.layout import aligned_zeros
+from nsm.tasks.measures import Breakdown, Figures, Measure
 from nsm.tasks.metrics import Sums
 from nsm.tasks.randomness import Draws
 from nsm.tasks.task import Task
@@ -44,6 +47,10 @@ class Padded(Task):
                 )
 
     @property
+    def name(self) -> str:
+        return self.task.name
+
+    @property
     def input_size(self) -> int:
         return self.inputs
 
@@ -58,8 +65,44 @@ class Padded(Task):
     def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
         return self.task.lay_out(self.own_draws(draws), input_size, output_size)
 
+    def examination(self, seed: int, stream: int, sequences: int, filling: int = 0) -> Iterator[Batch]:
+        task = replace(self.task, ragged=self.task.ragged and self.ragged)
+        for batch in task.examination(seed, stream, sequences, filling):
+            yield batch._replace(inputs=_wider(batch.inputs, self.inputs), targets=_wider(batch.targets, self.outputs))
+
+    def validation(self) -> Task:
+        return replace(self, ragged=True, task=self.task.validation())
+
+    def require(self) -> None:
+        self.task.require()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.task.notes
+
     def min_slots(self, batch: Batch) -> int:
         return self.task.min_slots(batch)
+
+    # What is said of the answers is the task's own; the loss is not, which counts the blank channels, too.
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:  # type: ignore[override]
+        return self.task.measures
+
+    @property
+    def solvable(self) -> bool:  # type: ignore[override]
+        return self.task.solvable
+
+    @property
+    def breakdown(self) -> Breakdown | None:
+        return self.task.breakdown
+
+    @property
+    def subtask_names(self) -> tuple[str, ...]:
+        return self.task.subtask_names
+
+    def sentence(self, figures: Figures) -> str:
+        return self.task.sentence(figures)
 
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Sums:
         return self.task.metrics(logits, batch)
@@ -69,3 +112,9 @@ class Padded(Task):
 
     def mapped(self, change: Callable[[Task], Task]) -> Task:
         return replace(self, task=self.task.mapped(change))
+
+
+def _wider(values: Floats, channels: int) -> Floats:
+    wide: Floats = aligned_zeros((*values.shape[:2], channels), values.dtype)
+    wide[..., : values.shape[2]] = values
+    return wide

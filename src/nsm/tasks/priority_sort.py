@@ -6,9 +6,9 @@ from typing import ClassVar
 import numpy as np
 
 from nsm.checks import UserError
-from nsm.tasks.fields import check_count
 from nsm.tasks.layout import Phases, Segment
 from nsm.tasks.randomness import Draws
+from nsm.tasks.ranges import check_count
 from nsm.tasks.task import PhasedTask
 
 _VECTORS, _PRIORITIES = range(2)
@@ -27,7 +27,6 @@ class PrioritySort(PhasedTask):
         sorted_items: vectors asked for.
     """
 
-    name: ClassVar[str] = "priority-sort"
     ranges: ClassVar[tuple[str, ...]] = ("items", "sorted_items")
 
     width: int = 8

@@ -105,6 +105,10 @@ class Draws:
         """The numbers of one subtask of a sequence."""
         return replace(self, branch=1 + index)
 
+    def generator(self, step: int, sample: int) -> np.random.Generator:
+        """A generator for one sequence, by which a task draws whatever it likes."""
+        return np.random.Generator(np.random.Philox(key=[self.seed, self.stream], counter=[0, 0, sample, step]))
+
     def words(self, purpose: int, count: int) -> Words:
         """(N, count) uniform 64-bit words."""
         blocks = -(-count // 2)  # a block of 128 bits gives two words

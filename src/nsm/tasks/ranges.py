@@ -1,10 +1,35 @@
-"""The same task at other lengths and numbers of things."""
+"""Lengths and numbers of things: the fields of a task that may change without changing the model's shape."""
+
+from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from nsm.checks import UserError
-from nsm.tasks.fields import Range
-from nsm.tasks.task import Task
+
+if TYPE_CHECKING:
+    from nsm.tasks.task import Task
+
+Range = tuple[int, int]
+"""(low, high), both ends included."""
+
+
+def check_count(task: object, field: str, least: int = 1) -> None:
+    """Refuse a field that is not a whole number of at least `least`."""
+    value = getattr(task, field)
+    if not isinstance(value, int) or value < least:
+        raise UserError(f"{type(task).__name__}.{field} is {value!r}: it must be a whole number of at least {least}.")
+
+
+def check_range(task: object, field: str, least: int = 1) -> None:
+    """Refuse a field that is not a pair (low, high) with `least` ≤ low ≤ high."""
+    value = getattr(task, field)
+    pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(end, int) for end in value)
+    if not pair or not least <= value[0] <= value[1]:
+        raise UserError(
+            f"{type(task).__name__}.{field} is {value!r}: "
+            f"it must be two whole numbers (low, high) with {least} <= low <= high."
+        )
 
 
 def with_ranges(task: Task, **ranges: int | Range) -> Task:
@@ -14,12 +39,13 @@ def with_ranges(task: Task, **ranges: int | Range) -> Task:
     all that have it.
 
     Raises:
-        ValueError: no part of the task has such a range, or one refuses it.
+        UserError: no part of the task has such a range, or one refuses it.
     """
     known = sorted({field for single in task.singles() for field in single.ranges})
     for field in ranges:
         if field not in known:
-            raise UserError(f"This task has no range {field!r}: it has {', '.join(known)}.")
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise UserError(f"This task has no range {field!r}: {has}.")
 
     def change(single: Task) -> Task:
         fields = {field: _like(single, field, value) for field, value in ranges.items() if field in single.ranges}

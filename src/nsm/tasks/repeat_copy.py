@@ -6,9 +6,9 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from nsm.checks import UserError
-from nsm.tasks.fields import Range, check_count, check_range
 from nsm.tasks.layout import Phases, Segment, unroll
 from nsm.tasks.randomness import Draws
+from nsm.tasks.ranges import Range, check_count, check_range
 from nsm.tasks.task import PhasedTask
 
 _LENGTH, _REPEATS, _VECTORS = range(3)
@@ -35,7 +35,6 @@ class RepeatCopy(PhasedTask):
         end_marker: ask for a marker after the last repetition, on an output channel of its own.
     """
 
-    name: ClassVar[str] = "repeat-copy"
     ranges: ClassVar[tuple[str, ...]] = ("length", "repeats")
 
     width: int = 8

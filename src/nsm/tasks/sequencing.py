@@ -13,6 +13,7 @@ from nsm.tasks import metrics
 from nsm.tasks.arrays import Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.layout import Segment, assemble
+from nsm.tasks.measures import Breakdown
 from nsm.tasks.metrics import Metrics
 from nsm.tasks.randomness import Draws
 from nsm.tasks.task import PhasedTask, Task
@@ -68,9 +69,18 @@ class Sequencing(Task):
         return 1 + sum(subtask.max_length for subtask in self.subtasks)
 
     @property
+    def name(self) -> str:
+        return "+".join(self.subtask_names)
+
+    @property
+    def breakdown(self) -> Breakdown:
+        names = {name: f"bit_errors/{name}" for name in self.subtask_names}
+        return Breakdown("wrong bits by subtask", "lower", False, names)
+
+    @property
     def subtask_names(self) -> tuple[str, ...]:
         """The subtasks' names, a repeated one with its number: copy, copy-2."""
-        names = [cast(PhasedTask, subtask).name for subtask in self.subtasks]
+        names = [subtask.name for subtask in self.subtasks]
         earlier = [names[:index].count(name) for index, name in enumerate(names)]
         return tuple(name if same == 0 else f"{name}-{same + 1}" for name, same in zip(names, earlier, strict=True))
 
@@ -84,6 +94,9 @@ class Sequencing(Task):
 
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Metrics:
         return metrics.measure(logits, batch, self.subtask_names)
+
+    def validation(self) -> Task:
+        return replace(self, ragged=True, subtasks=tuple(subtask.validation() for subtask in self.subtasks))
 
     def singles(self) -> tuple[Task, ...]:
         return self.subtasks

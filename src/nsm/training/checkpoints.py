@@ -2,7 +2,8 @@
 
 checkpoints/00005000/
     model.safetensors         the machine's parameters and buffers
-    optimiser.safetensors     the optimiser's buffers, and persistent memory
+    optimiser.safetensors     the optimiser's buffers; a published machine has none
+    memory.safetensors        persistent memory, where there is one
     state.json                step, position in the metrics file, best evaluation so far, …
     MANIFEST.json             format version, the sha256 of each file and of itself; written last
 
@@ -29,8 +30,10 @@ from nsm.files import Damaged, read, remove_atomically, write_directory_atomical
 from nsm.pretrained import read_tensors
 
 logger = logging.getLogger("nsm")
-VERSION = 1
-MODEL, OPTIMISER, STATE, MANIFEST = FILES = "model.safetensors", "optimiser.safetensors", "state.json", "MANIFEST.json"
+VERSION = 2
+MODEL, OPTIMISER, MEMORY = TENSORS = "model.safetensors", "optimiser.safetensors", "memory.safetensors"
+STATE, MANIFEST = "state.json", "MANIFEST.json"
+FILES = (*TENSORS, STATE, MANIFEST)
 
 
 class Checkpoint(NamedTuple):
@@ -39,16 +42,20 @@ class Checkpoint(NamedTuple):
     step: int
     model: dict[str, Tensor]
     optimiser: dict[str, Tensor]
+    memory: dict[str, Tensor]
+    """Persistent memory; empty without."""
     state: dict[str, Any]
 
 
 def save(directory: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint under `directory`; it appears there whole, by one rename."""
+    parts = zip(TENSORS, (checkpoint.model, checkpoint.optimiser, checkpoint.memory), strict=True)
     contents = {
-        MODEL: save_tensors({name: tensor.contiguous() for name, tensor in checkpoint.model.items()}),
-        OPTIMISER: save_tensors({name: tensor.contiguous() for name, tensor in checkpoint.optimiser.items()}),
-        STATE: json.dumps({"step": checkpoint.step, **checkpoint.state}, indent=2, allow_nan=False).encode(),
+        file: save_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})
+        for file, tensors in parts
+        if tensors
     }
+    contents[STATE] = json.dumps({"step": checkpoint.step, **checkpoint.state}, indent=2, allow_nan=False).encode()
     manifest = {"version": VERSION, "sha256": {name: digest(content) for name, content in contents.items()}}
     contents[MANIFEST] = documents.text(manifest)
     target = path(directory, checkpoint.step)
@@ -66,26 +73,28 @@ def load(path: Path) -> Checkpoint:
     version, digests = manifest.get("version"), manifest.get("sha256")
     if version != VERSION:
         raise UserError(f"{path} has checkpoint version {version!r}; this nsm reads version {VERSION}")
+    if not isinstance(digests, dict) or not {MODEL, STATE} <= digests.keys() <= {*TENSORS, STATE}:
+        raise Damaged(f"{path / MANIFEST} is damaged: it does not name the files of a checkpoint")
     contents = {}
-    for name in (MODEL, OPTIMISER, STATE):
+    for name, expected in digests.items():
         try:
             contents[name] = read(path / name, documents.LARGEST) if name == STATE else read_tensors(path / name)
         except OSError:
             raise Damaged(f"{path / name} is missing") from None
-        if not isinstance(digests, dict) or digest(contents[name]) != digests.get(name):
+        if digest(contents[name]) != expected:
             raise Damaged(f"{path / name} is damaged: its sha256 is not the one it was written with")
     # A manifest vouches for the bytes, not for who wrote them: what is in them may be anything.
     try:
         state = _state(contents[STATE])
     except ValueError as error:
         raise Damaged(f"{path / STATE} is damaged: {error}") from None
-    tensors = {}
-    for name in (MODEL, OPTIMISER):
+    tensors: dict[str, dict[str, Tensor]] = {name: {} for name in TENSORS}
+    for name in contents.keys() - {STATE}:
         try:
             tensors[name] = load_tensors(contents[name])
         except (SafetensorError, ValueError) as error:
             raise Damaged(f"{path / name} is damaged: {error}") from None
-    return Checkpoint(state.pop("step"), tensors[MODEL], tensors[OPTIMISER], state)
+    return Checkpoint(state.pop("step"), tensors[MODEL], tensors[OPTIMISER], tensors[MEMORY], state)
 
 
 def _state(content: bytes) -> dict[str, Any]:

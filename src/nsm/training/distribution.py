@@ -23,7 +23,7 @@ from torch import Tensor
 from nsm.checks import Failed, UserError
 from nsm.machine import Noise
 from nsm.tasks import Batch
-from nsm.training.place import place
+from nsm.training.rank import rank_and_size
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)
@@ -177,7 +177,7 @@ def _answered(collective: Callable[..., Any], *arguments: Any, **options: Any) -
 @contextmanager
 def joined(device: str) -> Iterator[Distribution]:
     """The ranks that torchrun started, or nobody if this process was started in any other way."""
-    if place() == (0, 1):
+    if rank_and_size() == (0, 1):
         yield ALONE
         return
     from torch import distributed

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from nsm import nested
 from nsm.machine import Machine
+from nsm.pytree import tree_map
 from nsm.tasks import Sums, Task
 
-HELD_OUT, TEST = 1, 2
+VALIDATION, TEST = 1, 2
 """Streams of the generators: training draws from stream 0."""
 FILLING = 4
 """Batches before the first that counts if memory persists and nothing is known of what was in it."""
@@ -25,31 +25,31 @@ def evaluate(
     stream: int = TEST,
     slots: int | None = None,
     persistent: bool = False,
-    kept: Any = None,
+    memory: Any = None,
     tight: bool = False,
 ) -> Sums:
     """The machine's figures on `sequences` sequences of a task.
 
     `slots` is the tape's size if not the machine's own, `tight` takes the smallest that each batch fits on;
-    `persistent` memory goes from each batch to the next. It begins as `kept`, the memory's state that training left,
-    repeated for as many sequences as there are: what such a memory is worth depends on its history. Without it a few
-    batches that don't count fill an empty one.
+    `persistent` memory goes from each batch to the next. It begins as `memory`, the state that training left, repeated
+    for as many sequences as there are: what such a memory is worth depends on its history. Without it a few batches
+    that don't count fill an empty one.
     """
     training, device = machine.training, machine.initial_read.device
     machine.eval()
     total: Sums | None = None
-    filling = FILLING if persistent and kept is None else 0
+    filling = FILLING if persistent and memory is None else 0
     try:
         for number, batch in enumerate(task.examination(seed, stream, sequences, filling)):
             size = batch.mask.shape[1]
             if tight:
                 slots = min(task.min_slots(batch), machine.memory.slots)
             state = machine.initial_state(size, slots)
-            if kept is not None:
-                state = state._replace(memory=nested.apply(lambda leaf, size=size: _repeated(leaf, size), kept))
+            if memory is not None:
+                state = state._replace(memory=tree_map(lambda leaf, size=size: _repeated(leaf, size), memory))
             x = torch.from_numpy(batch.inputs).to(device)
             logits, final = machine(x, state, lengths=batch.lengths.tolist())
-            kept = final.memory if persistent else None
+            memory = final.memory if persistent else None
             if number >= filling:
                 metrics = task.metrics(logits, batch)
                 total = metrics if total is None else total + metrics

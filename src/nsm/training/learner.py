@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from nsm import nested
 from nsm.checks import Failed, UserError
 from nsm.fused.optimiser import squares
 from nsm.fused.passes import Given, Run, address, addresses, compile_for, kernels
@@ -18,55 +17,55 @@ from nsm.fused.workspace import pool, zeros
 from nsm.machine import Machine, Noise
 from nsm.pretrained import check
 from nsm.programs import annealing
+from nsm.pytree import tree_map
 from nsm.tasks import Batch, Task
-from nsm.training.config import RunConfig
+from nsm.training import checkpoints
+from nsm.training.checkpoints import Checkpoint
 from nsm.training.distribution import ALONE, Distribution
+from nsm.training.experiment import Experiment
 from nsm.training.losses import counted, known, loss_and_gradient
-from nsm.training.optimiser import Optimiser, flatten
-
-KEPT = "kept."
-"""Begins the names of persistent memory in a checkpoint."""
+from nsm.training.optimiser import FlatOptimiser, flatten
 
 
 class Diverged(Failed):
     """The loss or a weight is no longer a finite number."""
 
 
-def kept_memory(machine: Machine, saved: dict[str, torch.Tensor]) -> Any:
+def memory_state(machine: Machine, saved: dict[str, torch.Tensor]) -> Any:
     """The memory's state among the tensors of a checkpoint, where the machine is; None if memory is not persistent."""
-    kept = {name: leaf.to(machine.initial_read.device) for name, leaf in saved.items() if name.startswith(KEPT)}
-    if not kept:
+    if not saved:
         return None
-    blank = machine.memory.initial_state(1)
-    sequences = len(next(iter(kept.values()))) if next(iter(kept.values())).dim() else 0
-    wanted = {f"{KEPT}{name}": leaf for name, leaf in blank._asdict().items() if leaf is not None}
-    like = {name: (sequences, *leaf.shape[1:]) for name, leaf in wanted.items()}
-    if not sequences or {name: tuple(leaf.shape) for name, leaf in kept.items()} != like:
-        raise UserError("the checkpoint is damaged: the memory that it kept is not one of this machine")
-    return type(blank)(*(kept.get(f"{KEPT}{name}") for name in blank._fields))
+    found = {name: leaf.to(machine.initial_read.device) for name, leaf in saved.items()}
+    blank: Any = machine.memory.initial_state(1)  # a named tuple of the memory's own
+    first = next(iter(found.values()))
+    sequences = len(first) if first.dim() else 0
+    like = {name: (sequences, *leaf.shape[1:]) for name, leaf in blank._asdict().items() if leaf is not None}
+    if not sequences or {name: tuple(leaf.shape) for name, leaf in found.items()} != like:
+        raise UserError("the checkpoint is damaged: its memory is not one of this machine")
+    return type(blank)(*(found.get(name) for name in blank._fields))
 
 
 class Learner(ABC):
     """A machine that learns: its weights in one flat buffer, with an optimiser on it."""
 
-    def __init__(self, machine: Machine, config: RunConfig) -> None:
-        self.machine, self.config = machine, config
+    def __init__(self, machine: Machine, experiment: Experiment) -> None:
+        self.machine, self.experiment, self.schedule = machine, experiment, experiment.schedule
         self.flat, self.gradient = flatten(machine)
-        self.optimiser = Optimiser(config.optimiser, self.flat, self.gradient)
+        self.optimiser = FlatOptimiser(experiment.optimiser, self.flat, self.gradient)
         self.ranks: Distribution = ALONE
-        self.kept: Any = None
+        self.memory: Any = None
         """The memory's state after the last batch, in tensors, if memory is persistent."""
 
     def step(self, task: Task, batch: Batch, step: int) -> float:
         """Learn from a batch; returns its loss, without l_p. Everything random follows from the seed and the step."""
         slots, noise = self._draw(task, batch, step)
-        if step < self.config.wiped_steps:
-            self.kept = None
+        if step < self.schedule.wiped_steps:
+            self.memory = None
         part = self.ranks.part(batch, noise)
         self.gradient.fill_(0)
         loss = self._gradients(task, part.batch, slots, part.noise)
         loss = self.ranks.total(self.gradient, loss, part.weight)
-        eta = annealing(step, self.config.key_loss, self.config.key_loss_decay)
+        eta = annealing(step, self.schedule.key_loss, self.schedule.key_loss_decay)
         # After some hundred iterations η is nothing: l_p is left out when it can't move a float any more.
         penalty = eta * self.machine.program_loss() if eta > 1e-12 else None
         if penalty is not None and penalty.requires_grad:  # without keys, in a MANN say, it is a constant 0
@@ -76,7 +75,7 @@ class Learner(ABC):
             raise Diverged(f"the loss became {loss} at iteration {step + 1}; the first bad tensor is {self._bad()}")
         if not _finite(self.gradient):
             raise Diverged(f"a gradient is not finite at iteration {step + 1}; the first bad tensor is {self._bad()}")
-        self.optimiser.step(self.config.rate(step))
+        self.optimiser.step(self.experiment.rate(step))
         return loss
 
     def check(self, step: int) -> None:
@@ -86,28 +85,27 @@ class Learner(ABC):
 
     def prepare(self, task: Task) -> None:
         """Do what only the first iteration has to, compile that is, before time is taken; nothing else changes."""
-        batch = task.batch(self.config.seed, 0, 0, 1)
+        batch = task.batch(self.experiment.seed, 0, 0, 1)
         self._gradients(task, batch, *self._draw(task, batch, 0))
-        self.kept = None
+        self.memory = None
         spare = [torch.zeros_like(self.flat[:16]) for _ in range(2)]
-        Optimiser(self.config.optimiser, *spare).step(0.0)
+        FlatOptimiser(self.experiment.optimiser, *spare).step(0.0)
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """What must be saved beside the weights to go on later."""
-        kept = {} if self.kept is None else self.kept._asdict()
-        return self.optimiser.state() | {f"{KEPT}{name}": leaf for name, leaf in kept.items() if leaf is not None}
+    def memory_tensors(self) -> dict[str, torch.Tensor]:
+        """Persistent memory as a checkpoint has it."""
+        found = {} if self.memory is None else self.memory._asdict()
+        return {name: leaf for name, leaf in found.items() if leaf is not None}
 
-    def check_state(self, path: Path, state: dict[str, torch.Tensor]) -> None:
-        """Refuse what a file has for a saved state, unless it is one of this learner's."""
-        kept = kept_memory(self.machine, state)
-        if kept is not None and not (self.config.persistent and len(kept[0]) == self.config.batch_size):
-            raise UserError(f"{path} is damaged: the memory that it kept is not that of a batch of this run")
-        check(path, {name: leaf for name, leaf in state.items() if not name.startswith(KEPT)}, self.optimiser.state())
-
-    def restore(self, state: dict[str, torch.Tensor]) -> None:
-        """Take over a saved state."""
-        self.optimiser.restore(state)
-        self.kept = kept_memory(self.machine, state)
+    def resume(self, path: Path, checkpoint: Checkpoint) -> None:
+        """Take over what a checkpoint at `path` has, all of it checked before any of it is."""
+        check(path / checkpoints.MODEL, checkpoint.model, self.machine.state_dict())
+        check(path / checkpoints.OPTIMISER, checkpoint.optimiser, self.optimiser.state())
+        memory = memory_state(self.machine, checkpoint.memory)
+        if memory is not None and not (self.schedule.persistent and len(memory[0]) == self.schedule.batch_size):
+            raise UserError(f"{path / checkpoints.MEMORY} is damaged: it is not the memory of a batch of this run")
+        self.machine.load_state_dict(checkpoint.model)
+        self.optimiser.restore(checkpoint.optimiser)
+        self.memory = memory
 
     @abstractmethod
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
@@ -115,20 +113,20 @@ class Learner(ABC):
 
     def _draw(self, task: Task, batch: Batch, step: int) -> tuple[int | None, Noise]:
         """The tape's size and the noise of an iteration, as arrays."""
-        config, machine = self.config, self.machine.config
+        schedule, machine = self.schedule, self.machine.config
         gumbel = machine.programs is not None and machine.programs.attention == "gumbel"
-        if not (config.random_slots or config.cell_noise or gumbel):
+        if not (schedule.random_slots or schedule.cell_noise or gumbel):
             return None, Noise()
-        generator = np.random.Generator(np.random.Philox(key=[config.seed, step]))
+        generator = np.random.Generator(np.random.Philox(key=[self.experiment.seed, step]))
         slots, cell, programs = None, None, None
-        if config.random_slots:
+        if schedule.random_slots:
             most = self.machine.memory.slots
             least = min(task.min_slots(batch), most)
             slots = round(least * (most / least) ** generator.random())
         shape = batch.mask.shape
-        if config.cell_noise:
+        if schedule.cell_noise:
             cell = generator.standard_normal((*shape, machine.controller.size), dtype=np.float32)
-            cell *= np.float32(config.cell_noise)
+            cell *= np.float32(schedule.cell_noise)
         if gumbel:
             assert machine.programs is not None
             size = (*shape, len(self.machine.interfaces), machine.programs.count)
@@ -161,12 +159,12 @@ class ReferenceLearner(Learner):
         device = self.flat.device
         drawn = Noise(*(None if n is None else torch.from_numpy(n).to(device) for n in noise))
         state = self.machine.initial_state(batch.mask.shape[1], slots)
-        if self.kept is not None:
-            state = state._replace(memory=self.kept)
+        if self.memory is not None:
+            state = state._replace(memory=self.memory)
         x = torch.from_numpy(batch.inputs).to(device)
         logits, final = self.machine(x, state, lengths=batch.lengths.tolist(), noise=drawn)
-        if self.config.persistent:
-            self.kept = nested.apply(torch.detach, final.memory)
+        if self.schedule.persistent:
+            self.memory = tree_map(torch.detach, final.memory)
         loss = task.loss(logits, batch)
         loss.backward()
         return loss.item()
@@ -176,9 +174,9 @@ class FusedLearner(Learner):
     """The kernels, without autograd in between: forward, loss and backward one chunk of the batch after another. What a
     chunk leaves for its way back is still near when it is needed, however large the batch."""
 
-    def __init__(self, machine: Machine, config: RunConfig, threads: int = 1) -> None:
-        super().__init__(machine, config)
-        self.threads = threads
+    def __init__(self, machine: Machine, experiment: Experiment, threads: int | None = None) -> None:
+        super().__init__(machine, experiment)
+        self.threads = torch.get_num_threads() if threads is None else threads
         weights, inputs = machine.operands(), machine.config.input_size
         self.kernels = kernels(machine._description, inputs, machine.config.output_size)
         compile_for(self.kernels.tape.config)
@@ -196,20 +194,20 @@ class FusedLearner(Learner):
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
         k, kind, (steps, size) = self.kernels, known(task), batch.mask.shape
         state = self._initial_state(size, slots)
-        if self.kept is not None:
-            state[k.states : -1] = self.kept
+        if self.memory is not None:
+            state[k.states : -1] = self.memory
         drawn = [0 if n is None else address(n) for n in noise]
         ends, slots = tuple(batch.lengths.tolist()), int(state[k.states].shape[1])
         run = Run(k, Given(steps, size, ends, slots, addresses(state), address(batch.inputs), *drawn), self.threads)
         k.pack(self._where, self._weights, self.threads)
-        final = [torch.empty_like(leaf) for leaf in state] if self.config.persistent else []
+        final = [torch.empty_like(leaf) for leaf in state] if self.schedule.persistent else []
         if kind is not None and k.fits(ends, slots):
             share, where = 1.0 / counted(task, batch), (address(batch.targets), address(batch.mask))
             loss = run.learn(self._weights, *where, kind, share, addresses(final) if final else None, self._collect)
         else:
             loss = self._apart(task, batch, run, state, final)
         if final:
-            self.kept = type(self.machine.memory.initial_state(1))(*final[k.states : -1])
+            self.memory = type(self.machine.memory.initial_state(1))(*final[k.states : -1])
         return loss
 
     def _apart(self, task: Task, batch: Batch, run: Run, state: list[torch.Tensor], final: list[torch.Tensor]) -> float:
@@ -235,9 +233,7 @@ class FusedLearner(Learner):
                 self._states.clear()
             leaves: list[torch.Tensor] = []
             initial = self.machine.initial_state(batch, slots)
-            nested.apply(
-                lambda leaf: leaves.append(leaf.detach().clone(memory_format=torch.contiguous_format)), initial
-            )
+            tree_map(lambda leaf: leaves.append(leaf.detach().clone(memory_format=torch.contiguous_format)), initial)
             self._states[key] = leaves
         state = list(self._states[key])
         for leaf, learned in zip(state, self._starts, strict=False):

@@ -5,81 +5,39 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from nsm import tasks
 from nsm.checks import UserError, fits
-from nsm.files import Damaged
-from nsm.machine import Machine, MachineConfig, least_memory
-from nsm.memories import DNC, NTM
-from nsm.pretrained import check, from_json
-from nsm.tasks import Babi, Batch, Continual, Omniglot, Task
+from nsm.machine import Machine, least_memory
+from nsm.tasks import Batch, Task
 from nsm.training import checkpoints
-from nsm.training.checkpoints import Checkpoint
-from nsm.training.config import RunConfig
-from nsm.training.curriculum import first_weights, next_weights
+from nsm.training.callbacks import Callback, Callbacks
 from nsm.training.distribution import ALONE, Distribution
-from nsm.training.evaluation import HELD_OUT, TEST, evaluate
-from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner, kept_memory
-from nsm.training.run import MetricsFile, RunDirectory
-from nsm.training.signals import Interrupted, asked_by_signal
+from nsm.training.evaluation import TEST, VALIDATION, evaluate
+from nsm.training.experiment import Experiment
+from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner, memory_state
+from nsm.training.progress import Clock, Progress, restore, rewind, save
+from nsm.training.result import Outcome, Score
+from nsm.training.run import Line, MetricsFile, RunDirectory
+from nsm.training.signals import Interrupted
 from nsm.training.start import Start
 
 logger = logging.getLogger("nsm")
 TRAIN = 0
-BLOCK_BYTES = 1 << 20
-"""Batches are made in blocks of about this size: large enough to amortise the work, small enough for the cache."""
 
 
-@dataclass
-class Progress:
-    """Where a run stands: what a checkpoint keeps besides weights."""
-
-    step: int = 0
-    loss_sum: float = 0.0
-    loss_count: int = 0
-    best_loss: float | None = None
-    best_step: int | None = None
-    solved_step: int | None = None
-    solved_in_a_row: int = 0
-    rewinds: int = 0
-    """How often it has gone on from the best machine instead of the last."""
-    metrics_position: int = 0
-    metrics_sha256: str | None = None
-    """The digest of the metrics up to there."""
-    phases: list[dict[str, float]] = field(default_factory=list)
-    """Continual learning: bit accuracy on every task after each phase."""
-    weights: list[float] = field(default_factory=list)
-    """With a curriculum: how often each task is drawn, since the last evaluation."""
-    backend: str | None = None
-    """What has trained it so far: on another back end it would be another run."""
-
-
-@dataclass
-class Clock:
-    """Time spent in the loop, over all processes that worked on the run."""
-
-    seconds: float = 0.0
-    solved_seconds: float | None = None
-
-
-Report = Callable[[Progress, dict[str, Any]], None]
-"""Called before the first step and after every one, with the progress and the step's line of metrics if it has one."""
-
-
-class _Stop:
-    """Whether a signal asked the run to stop: in the loop at the end of its step, at once where nothing can be lost.
+class Stop:
+    """Asks a run to stop: in the loop at the end of its step, at once where nothing can be lost.
 
     Of several ranks none leaves before the loop: the others would wait for it.
     """
 
-    def __init__(self, ranks: Distribution) -> None:
+    def __init__(self, ranks: Distribution = ALONE) -> None:
         self.asked, self.in_loop = False, ranks.size > 1
 
     def __call__(self) -> None:
@@ -89,136 +47,88 @@ class _Stop:
 
 
 def train(
-    config: RunConfig,
+    experiment: Experiment,
     directory: str | Path,
     backend: str = "auto",
     device: str = "cpu",
-    report: Report | None = None,
-    threads: int = 1,
+    callbacks: Sequence[Callback] = (),
+    threads: int | None = None,
     ranks: Distribution = ALONE,
     start: Start | None = None,
-) -> dict[str, Any]:
-    """Train a machine, or finish a run that was begun in `directory`; returns its result.
+    stop: Stop | None = None,
+) -> Outcome:
+    """Train a machine, or resume the run in `directory`; returns how it ended.
 
     With `ranks`, all of them call this alike; the directory is rank 0's. With `start`, a new run has its weights.
+    `threads` are torch's own number of them unless given; the kernels give the same bytes with any, the reference
+    rounds by them. `stop` is called, by a signal handler say, to have the run save and raise Interrupted.
     """
-    pair = task_pair(config)
-    _check_room(config, pair.train)
+    watching = Callbacks(callbacks)
+    experiment.check()
+    _check_room(experiment)
     if start is not None:
-        config = replace(config, start=start.digest)
-    if config.world_size != ranks.size:
-        raise UserError(f"this run is for {config.world_size} processes and was started with {ranks.size}")
-    run = RunDirectory(directory)
+        experiment = replace(experiment, start=start.digest)
+    if experiment.processes != ranks.size:
+        raise UserError(f"this run is for {experiment.processes} processes and was started with {ranks.size}")
+    run, stop = RunDirectory(directory), Stop(ranks) if stop is None else stop
 
-    def look() -> dict[str, Any] | None:
-        run.check(config)
-        return run.result()
+    def look() -> Outcome | None:
+        run.check(experiment)
+        return run.outcome()
 
     finished = ranks.led(look)
     if finished is not None:
         return finished
-    stop = _Stop(ranks)
-    with asked_by_signal(stop), ExitStack() as held:
-        learner = ranks.each(build, config, backend, ranks.device(device), threads)
+    with ExitStack() as held:
+        learner = ranks.each(build, experiment, backend, ranks.device(device), threads)
+        held.enter_context(_torch_threads(learner, threads))
         if start is not None:
             ranks.each(start.put_into, learner.machine)
         learner.ranks = ranks
 
-        def hold() -> dict[str, Any] | None:
-            if config.start is not None and start is None and not checkpoints.steps(run.checkpoints):
-                raise UserError(
-                    f"{run.path} is to begin with a trained machine, which was not given: start it with one"
-                )
-            held.enter_context(run.opened(config))
-            return run.result()
+        def hold() -> Outcome | None:
+            if experiment.start is not None and start is None and not checkpoints.steps(run.checkpoints):
+                raise UserError(f"{run.path} starts from a trained machine, which was not given: give it again")
+            held.enter_context(run.opened(experiment))
+            return run.outcome()
 
         finished = ranks.led(hold)
         if finished is not None:
             return finished
-        return _train(config, pair.train, run, learner, stop, report or (lambda *_: None))
+        return _Loop(experiment, run, learner, stop, watching if ranks.leads else Callback()).run_to_the_end()
 
 
-def _train(
-    config: RunConfig, task: Task, run: RunDirectory, learner: Learner, stop: _Stop, report: Report
-) -> dict[str, Any]:
-    progress, clock, ranks = Progress(), Clock(), learner.ranks
-
-    def finish() -> dict[str, Any]:
-        stop.in_loop = False
-        if stop.asked:
-            raise Interrupted
-        result = conclude(config, run, progress, clock, learner.machine.backend, learner.flat.device)
-        run.finish(result)
-        stop.in_loop = True  # it is done: too late to stop
-        return result
-
+@contextmanager
+def _torch_threads(learner: Learner, threads: int | None) -> Iterator[None]:
+    """If a number of threads is wished for: beside the kernels' own, those that torch keeps spinning eat their gain."""
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(1 if isinstance(learner, FusedLearner) else threads)
     try:
-        learner.prepare(task)
-        progress, clock = _restore(run, learner)
-        if progress.weights:
-            task = replace(task, weights=tuple(progress.weights))  # type: ignore[call-arg]
-        report(progress, {})
-        where = progress.metrics_position, progress.metrics_sha256
-        metrics = ranks.each(lambda: MetricsFile(run.metrics_path, *where) if ranks.leads else None)
-        with closing(metrics) if metrics is not None else nullcontext():
-            stop.in_loop = True
-            _loop(config, task, run, learner, progress, clock, metrics, stop, report)
-        return ranks.led(finish)
-    except (Interrupted, UserError):
-        raise
-    except Exception as error:
-        if ranks.leads:
-            with suppress(OSError):  # a disk that is full has no room for the reason either
-                run.fail(str(error), progress.step, isinstance(error, Diverged))
-        raise
+        yield
+    finally:
+        if threads is not None:
+            torch.set_num_threads(before)
 
 
-def _check_room(config: RunConfig, task: Task) -> None:
+def _check_room(experiment: Experiment) -> None:
     """Refuse what no memory holds before any of it is taken."""
-    size = least_memory(config.machine, config.batch_size)
+    task, batch_size = experiment.task, experiment.schedule.batch_size
+    size = least_memory(experiment.machine, batch_size)
     learner = 4 * size.weights + size.buffers  # with gradients, and two buffers of the optimiser
-    batch = 4 * config.batch_size * task.max_length * (task.input_size + 2 * task.output_size)
-    fits(f"training this machine with batches of {config.batch_size:,}", learner + size.state + batch)
+    batch = 4 * batch_size * task.max_length * (task.input_size + 2 * task.output_size)
+    fits(f"training this machine with batches of {batch_size:,}", learner + size.state + batch)
 
 
-def task_pair(config: RunConfig) -> tasks.TaskPair:
-    """The training and the test task of a run."""
-    pair = tasks.get(config.task, config.protocol)  # type: ignore[arg-type]
-    pair.train.require()
-    train, test = replace(pair.train, ragged=config.ragged), pair.test
-    if isinstance(train, Continual):
-        train = replace(train, iterations_per_phase=max(1, config.iterations // len(train.phases)))
-    if isinstance(train, Omniglot):
-        train = replace(train, easy_steps=config.easy_steps)
-    elif config.easy_steps:
-        raise UserError(f"easy_steps must be 0 for {config.task}: only few-shot tasks have easy episodes")
-    if isinstance(train, Babi) and config.curriculum:
-        train = replace(train, weights=first_weights(train.tasks))
-    elif config.curriculum:
-        raise UserError(f"curriculum must be False for {config.task}: only question answering has one")
-    if (train.input_size, train.output_size) != (config.machine.input_size, config.machine.output_size):
-        raise UserError(
-            f"{config.task} has {train.input_size} inputs and {train.output_size} outputs, "
-            f"the machine {config.machine.input_size} and {config.machine.output_size}"
-        )
-    return tasks.TaskPair(train, test)
-
-
-def model_name(machine: MachineConfig) -> str:
-    """What the paper calls a machine: NUTM with stored programs, else NTM or DNC, or MANN over another memory."""
-    if machine.programs is not None:
-        return "nutm"
-    return "ntm" if isinstance(machine.memory, NTM) else "dnc" if isinstance(machine.memory, DNC) else "mann"
-
-
-def build(config: RunConfig, backend: str = "auto", device: str = "cpu", threads: int = 1) -> Learner:
+def build(experiment: Experiment, backend: str = "auto", device: str = "cpu", threads: int | None = None) -> Learner:
     """The machine as the seed draws it, with a learner for the back end."""
-    generator = torch.Generator().manual_seed(config.seed)
+    if experiment.machine.memory is None:
+        raise UserError("a machine that is trained by nsm has its memory in its configuration: give a MemoryConfig")
+    generator = torch.Generator().manual_seed(experiment.seed)
     try:
-        with torch.device(
-            "cpu"
-        ):  # where the generator is, whatever torch's default: a seed is the same weights anywhere
-            machine = Machine.from_config(config.machine, backend=backend, generator=generator)
+        # On the CPU, where the generator is, whatever torch's default: a seed is the same weights anywhere.
+        with torch.device("cpu"):
+            machine = Machine.from_config(experiment.machine, backend=backend, generator=generator)
         if torch.device(device).type == "meta":
             raise RuntimeError("it has no memory")
         machine = machine.to(device)
@@ -233,92 +143,178 @@ def build(config: RunConfig, backend: str = "auto", device: str = "cpu", threads
         logger.warning("nsm: the fused back end doesn't cover %s; using the reference, which is slower", reason)
     fused = backend != "reference" and reason is None
     machine.backend = "fused" if fused else "reference"
-    # Threads that torch keeps spinning beside those of the kernels would eat their gain.
-    torch.set_num_threads(1 if fused else threads)
-    return FusedLearner(machine, config, threads) if fused else ReferenceLearner(machine, config)
+    return FusedLearner(machine, experiment, threads) if fused else ReferenceLearner(machine, experiment)
 
 
-def _loop(
-    config: RunConfig,
-    task: Task,
-    run: RunDirectory,
-    learner: Learner,
-    progress: Progress,
-    clock: Clock,
-    metrics: MetricsFile | None,
-    stop: _Stop,
-    report: Report,
-) -> None:
-    ranks = learner.ranks
-    if _over(config, progress):
-        return
-    ranks.stopping(stop.asked)
-    began = time.monotonic() - clock.seconds
-    batches = _batches(task, config, progress.step)
-    while True:
-        loss = learner.step(task, next(batches), progress.step)
-        progress.step += 1
-        progress.loss_sum += loss
-        progress.loss_count += 1
-        step, last = progress.step, progress.step == config.iterations
-        line: dict[str, Any] = {"step": step}
-        if step % config.log_every == 0 or last:
-            line["loss"] = progress.loss_sum / progress.loss_count
-            progress.loss_sum, progress.loss_count = 0.0, 0
-        clock.seconds = time.monotonic() - began
-        improved = False
-        if step % config.evaluate_every == 0 or last:
-            line["held_out"] = ranks.led(_held_out, task, learner, config, step)
-            if config.follow_test:
-                line["test"] = ranks.led(_figures, task_pair(config).test, learner, config, TEST)
-                _check_finite(line["test"], f"the test loss became {line['test']['loss']} at iteration {step}")
-            improved = _judge(config, task, progress, clock, line["held_out"]["loss"])
-            if _thrown_off(config, progress, line["held_out"]["loss"]):
-                _rewind(run, learner, progress)
-                line["rewinds"] = progress.rewinds
-            if isinstance(task, Babi) and config.curriculum:
-                task = replace(task, weights=next_weights(task.tasks, task.weights, line["held_out"]))
-                progress.weights = list(task.weights)
-                batches = _batches(task, config, step)
-        if isinstance(task, Continual) and (last or task.phase(step) != task.phase(step - 1)):
-            progress.phases.append(ranks.led(_accuracies, task, learner, config))
-            line["accuracies"] = progress.phases[-1]
-        if metrics is not None and len(line) > 1:
-            metrics.write(line)
-        report(progress, line if len(line) > 1 else {})
-        over, stopping = _over(config, progress), ranks.stopping(stop.asked)
-        if improved or over or step % config.checkpoint_every == 0 or stopping:
-            ranks.led(_save, run, learner, progress, clock, metrics, config.keep_checkpoints)
-        if over:
-            return
-        if stopping:
+class _Loop:
+    """One run from where it stands to its end."""
+
+    def __init__(
+        self, experiment: Experiment, run: RunDirectory, learner: Learner, stop: Stop, callbacks: Callback
+    ) -> None:
+        self.experiment, self.schedule = experiment, experiment.schedule
+        self.run, self.learner, self.stop, self.callbacks = run, learner, stop, callbacks
+        self.ranks, self.machine = learner.ranks, learner.machine
+        self.progress, self.clock = Progress(), Clock()
+
+    def run_to_the_end(self) -> Outcome:
+        ranks = self.ranks
+        try:
+            self.learner.prepare(self.experiment.task)
+            self.progress, self.clock = restore(self.run, self.learner)
+            if ranks.leads:
+                self.callbacks.on_start(self.run, self.progress)
+            where = self.progress.metrics_position, self.progress.metrics_sha256
+            metrics = ranks.each(lambda: MetricsFile(self.run.metrics_path, *where) if ranks.leads else None)
+            with closing(metrics) if metrics is not None else nullcontext():
+                self.stop.in_loop = True
+                self._iterate(metrics)
+            outcome = ranks.led(self._finish)
+            self.callbacks.on_end(self.run, outcome)
+        except (Interrupted, UserError):
+            raise
+        except Exception as error:
+            if ranks.leads:
+                with suppress(OSError):  # a disk that is full has no room for the reason either
+                    self.run.fail(str(error), self.progress.step, isinstance(error, Diverged))
+            raise
+        finally:
+            self.callbacks.on_stop()
+        return outcome
+
+    def _finish(self) -> Outcome:
+        self.stop.in_loop = False
+        if self.stop.asked:
             raise Interrupted
+        outcome = conclude(self.experiment, self.run, self.progress, self.clock, self.machine)
+        self.run.finish(outcome)
+        self.stop.in_loop = True  # it is done: too late to stop
+        return outcome
 
+    def _iterate(self, metrics: MetricsFile | None) -> None:
+        schedule, progress, ranks = self.schedule, self.progress, self.ranks
+        if self._over():
+            return
+        ranks.stopping(self.stop.asked)
+        began = time.monotonic() - self.clock.seconds
+        task = self._task()
+        batches = self._batches(task)
+        while True:
+            loss = self.learner.step(task, next(batches), progress.step)
+            progress.step += 1
+            progress.loss_sum += loss
+            progress.loss_count += 1
+            step, last = progress.step, progress.step == schedule.iterations
+            line: Line = {"step": step}
+            if step % schedule.log_every == 0 or last:
+                line["loss"] = progress.loss_sum / progress.loss_count
+                progress.loss_sum, progress.loss_count = 0.0, 0
+            self.clock.seconds = time.monotonic() - began
+            improved = False
+            if step % schedule.evaluate_every == 0 or last:
+                improved = self._evaluate(task, line)
+            if self._reweigh(task, line):
+                task = self._task()
+                batches = self._batches(task)
+            if metrics is not None and len(line) > 1:
+                metrics.write(line)
+            self.callbacks.on_step(progress, line if len(line) > 1 else None)
+            if "validation" in line:
+                self.callbacks.on_evaluation(progress, line)
+            over, stopping = self._over(), ranks.stopping(self.stop.asked)
+            if improved or over or step % schedule.checkpoint_every == 0 or stopping:
+                ranks.led(save, self.run, self.learner, progress, self.clock, metrics)
+            if over:
+                return
+            if stopping:
+                raise Interrupted
 
-def _over(config: RunConfig, progress: Progress) -> bool:
-    return progress.step >= config.iterations or 0 < config.stop_when_solved <= progress.solved_in_a_row
+    def _over(self) -> bool:
+        solved = 0 < self.schedule.stop_when_solved <= self.progress.solved_in_a_row
+        return self.progress.step >= self.schedule.iterations or solved
 
+    # --- what is drawn ------------------------------------------------------------------------------------------------
 
-def _batches(task: Task, config: RunConfig, first: int) -> Iterator[Batch]:
-    """The batches of the remaining steps, made in blocks."""
-    size = 4 * task.max_length * config.batch_size * (task.input_size + task.output_size)
-    block = max(1, min(256, BLOCK_BYTES // size))
-    for start in range(first, config.iterations, block):
-        yield from task.block(config.seed, TRAIN, start, min(block, config.iterations - start), config.batch_size)
+    def _task(self) -> Task:
+        """The task as it is drawn from now on."""
+        task, curriculum = self.experiment.task, self.schedule.curriculum
+        if curriculum is None:
+            return task
+        if not self.progress.weights:
+            self.progress.weights = list(curriculum.start(task))
+        return task.weighted(tuple(self.progress.weights))
 
+    def _batches(self, task: Task) -> Iterator[Batch]:
+        schedule = self.schedule
+        return task.batches(self.experiment.seed, TRAIN, self.progress.step, schedule.iterations, schedule.batch_size)
 
-def _held_out(task: Task, learner: Learner, config: RunConfig, step: int) -> dict[str, float]:
-    """Figures on fixed sequences of the training distribution; of the phase just trained, in continual learning.
+    def _reweigh(self, task: Task, line: Line) -> bool:
+        """Follow the curriculum; where phases don't compare, the end of each says what is known of every part."""
+        curriculum, progress, iterations = self.schedule.curriculum, self.progress, self.schedule.iterations
+        if curriculum is None:
+            return False
+        before = tuple(progress.weights)
+        after = curriculum.at(before, progress.step, iterations)
+        if "validation" in line:
+            after = curriculum.evaluated(task, after, line["validation"])
+        if not curriculum.comparable and (after != before or progress.step == iterations):
+            progress.phases.append(self.ranks.led(self._accuracies, task))
+            line["accuracies"] = progress.phases[-1]
+        progress.weights = list(after)
+        return after != before
 
-    Lengths are drawn per sequence even if training draws them per batch: two batches would be two lengths. Where
-    training draws the size of the tape, it is the smallest: a machine that relies on blank slots is right on all
-    sequences of training with a whole tape, and fails on longer ones.
-    """
-    learner.check(step)
-    task = list(task.tasks.values())[task.phase(step - 1)] if isinstance(task, Continual) else task
-    figures = _figures(task.held_out(), learner, config, HELD_OUT, tight=config.random_slots)
-    _check_finite(figures, f"the held-out loss became {figures['loss']} at iteration {step}")
-    return figures
+    # --- how good it is -----------------------------------------------------------------------------------------------
+
+    def _evaluate(self, task: Task, line: Line) -> bool:
+        """Look at validation sequences, and say in `line` what was found; returns whether it is the best so far."""
+        schedule, progress = self.schedule, self.progress
+        line["validation"] = self.ranks.led(self._validation, task)
+        if schedule.follow_test:
+            line["test"] = self.ranks.led(self._figures, self.experiment.task.tested, TEST)
+            _check_finite(line["test"], f"the test loss became {line['test']['loss']} at iteration {progress.step}")
+        loss = line["validation"]["loss"]
+        if schedule.curriculum is not None and not schedule.curriculum.comparable:
+            return False
+        solved = loss < schedule.solved_loss
+        progress.solved_in_a_row = progress.solved_in_a_row + 1 if solved else 0
+        if solved and progress.solved_step is None:
+            progress.solved_step, self.clock.solved_seconds = progress.step, self.clock.seconds
+        improved = progress.best_loss is None or loss < progress.best_loss
+        if improved:
+            progress.best_loss, progress.best_step = loss, progress.step
+        elif schedule.rewind > 0 and progress.best_loss is not None and loss > progress.best_loss + schedule.rewind:
+            rewind(self.run, self.learner, progress)
+            line["rewinds"] = progress.rewinds
+        return improved
+
+    def _validation(self, task: Task) -> dict[str, float]:
+        """Figures on fixed sequences of the training distribution; of the phase just trained, in continual learning.
+
+        Lengths are drawn per sequence even if training draws them per batch: two batches would be two lengths. Where
+        training draws the size of the tape, it is the smallest: a machine that relies on blank slots is right on all
+        sequences of training with a whole tape, and fails on longer ones.
+        """
+        step = self.progress.step
+        self.learner.check(step)
+        figures = self._figures(task.validation(), VALIDATION, tight=self.schedule.random_slots)
+        _check_finite(figures, f"the validation loss became {figures['loss']} at iteration {step}")
+        return figures
+
+    def _figures(self, task: Task, stream: int, tight: bool = False) -> dict[str, float]:
+        sums = evaluate(
+            self.machine,
+            task,
+            self.schedule.validation_sequences,
+            self.experiment.seed,
+            stream,
+            persistent=self.schedule.persistent,
+            memory=self.learner.memory,
+            tight=tight,
+        )
+        return sums.averages()
+
+    def _accuracies(self, task: Task) -> dict[str, float]:
+        return {name: self._figures(part, VALIDATION)["bit_accuracy"] for name, part in task.parts.items()}
 
 
 def _check_finite(figures: dict[str, float], otherwise: str) -> None:
@@ -326,138 +322,37 @@ def _check_finite(figures: dict[str, float], otherwise: str) -> None:
         raise Diverged(f"{otherwise}, with all weights finite")
 
 
-def _figures(task: Task, learner: Learner, config: RunConfig, stream: int, tight: bool = False) -> dict[str, float]:
-    sums = evaluate(
-        learner.machine,
-        task,
-        config.evaluate_sequences,
-        config.seed,
-        stream,
-        persistent=config.persistent,
-        kept=learner.kept,
-        tight=tight,
-    )
-    return sums.averages()
-
-
-def _accuracies(task: Continual, learner: Learner, config: RunConfig) -> dict[str, float]:
-    return {name: _figures(phase, learner, config, HELD_OUT)["bit_accuracy"] for name, phase in task.tasks.items()}
-
-
-def _judge(config: RunConfig, task: Task, progress: Progress, clock: Clock, loss: float) -> bool:
-    """Take note of an evaluation; returns whether it is the best so far."""
-    if isinstance(task, Continual):
-        return False  # the losses of different phases don't compare
-    solved = loss < config.solved_loss
-    progress.solved_in_a_row = progress.solved_in_a_row + 1 if solved else 0
-    if solved and progress.solved_step is None:
-        progress.solved_step, clock.solved_seconds = progress.step, clock.seconds
-    improved = progress.best_loss is None or loss < progress.best_loss
-    if improved:
-        progress.best_loss, progress.best_step = loss, progress.step
-    return improved
-
-
-def _thrown_off(config: RunConfig, progress: Progress, loss: float) -> bool:
-    """Whether a held-out loss says that the machine has lost what it could do."""
-    return config.rewind > 0 and progress.best_loss is not None and loss > progress.best_loss + config.rewind
-
-
-def _rewind(run: RunDirectory, learner: Learner, progress: Progress) -> None:
-    """Go on from the best machine so far, and with what its optimiser remembered.
-
-    A machine that is nearly always right has tiny gradients, until one sequence makes a huge one; RMSprop, which
-    divides by what is usual, then moves every weight at once as far as it ever does. What is learned again after such
-    a step often holds for the lengths of training alone. The batches that come next are others than those that threw
-    the machine off, so that it need not happen again.
-    """
-    assert progress.best_step is not None
-    path = checkpoints.path(run.checkpoints, progress.best_step)
-    _take_over(path, learner.ranks.led(checkpoints.load, path), learner)
-    progress.rewinds += 1
-
-
-def _save(
-    run: RunDirectory, learner: Learner, progress: Progress, clock: Clock, metrics: MetricsFile, keep: int
-) -> None:
-    learner.check(progress.step)
-    progress.metrics_position, progress.metrics_sha256 = metrics.sync(), metrics.digest
-    state = {name: value for name, value in vars(progress).items() if name != "step"}
-    checkpoint = Checkpoint(progress.step, learner.machine.state_dict(), learner.state(), state)
-    checkpoints.save(run.checkpoints, checkpoint)
-    run.set_clock(asdict(clock))
-    checkpoints.prune(run.checkpoints, keep, progress.step)
-
-
-def _restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
-    """Take over the newest valid checkpoint, if there is one."""
-    checkpoint = learner.ranks.led(_newest, run)
-    backend = learner.machine.backend
-    if checkpoint is None:
-        return Progress(backend=backend), Clock()
-    path = checkpoints.path(run.checkpoints, checkpoint.step)
-    try:
-        progress = from_json(Progress, {"step": checkpoint.step, **checkpoint.state}, "state")
-    except UserError as error:
-        raise Damaged(f"{path / checkpoints.STATE} is damaged: {error}") from None
-    begun = progress.backend
-    if begun != backend:
-        raise UserError(f"{run.path} was begun on back end {begun!r} and can't go on on {backend!r}; choose {begun!r}")
-    _take_over(path, checkpoint, learner)
-    try:
-        clock = from_json(Clock, asdict(Clock()) | run.clock(), "clock")
-    except UserError as error:
-        logger.warning("nsm: %s; the time spent so far is not known", error)
-        clock = Clock()
-    return progress, clock
-
-
-def _take_over(path: Path, checkpoint: Checkpoint, learner: Learner) -> None:
-    """Give a learner the weights of a checkpoint and what its optimiser remembered, if they are of its shape."""
-    check(path / checkpoints.MODEL, checkpoint.model, learner.machine.state_dict())
-    learner.check_state(path / checkpoints.OPTIMISER, checkpoint.optimiser)
-    learner.machine.load_state_dict(checkpoint.model)
-    learner.restore(checkpoint.optimiser)
-
-
-def _newest(run: RunDirectory) -> Checkpoint | None:
-    checkpoint = checkpoints.latest(run.checkpoints)
-    if checkpoint is None and run.has_clock:  # written after a checkpoint was: there was one
-        raise UserError(f"no checkpoint is left in {run.checkpoints}; move the run away to start anew")
-    return checkpoint
-
-
-def conclude(
-    config: RunConfig, run: RunDirectory, progress: Progress, clock: Clock, backend: str, device: torch.device
-) -> dict[str, Any]:
+def conclude(experiment: Experiment, run: RunDirectory, progress: Progress, clock: Clock, trained: Machine) -> Outcome:
     """Test the best and the last machine, and sum the run up."""
-    machine = run.machine("last", backend).to(device)
-    result: dict[str, Any] = {
-        "task": config.task,
-        "model": model_name(config.machine),
-        "seed": config.seed,
-        "steps": progress.step,
-        "solved_step": progress.solved_step,
-        "solved_seconds": None if progress.solved_step is None else clock.solved_seconds,
-        "seconds": clock.seconds,
-        "held_out_loss": progress.best_loss,
-        "best_step": progress.best_step,
-        "parameters": machine.parameter_count,
-        "backend": backend,
-    }
-    pair = task_pair(config)
-    if pair.train.notes or pair.test.notes:
-        result["notes"] = list(dict.fromkeys((*pair.train.notes, *pair.test.notes)))
-    if isinstance(pair.train, Continual):
-        return {**result, "phases": progress.phases}
-    for which in ("best", "last"):
-        found = run.checkpoint(which)
-        if which == "last" and found.step == result["best"]["step"]:
-            result["last"] = result["best"]
-            continue
-        machine.load_state_dict(found.model)
-        kept = kept_memory(machine, found.optimiser)
-        sums = evaluate(machine, pair.test, config.test_sequences, config.seed, persistent=config.persistent, kept=kept)
-        result[which] = {"step": found.step, **sums.averages()}
-        _check_finite(result[which], f"the test loss of the {which} machine is {result[which]['loss']}")
-    return result
+    task = experiment.task
+    best = last = None
+    if not progress.phases:
+        best = score(experiment, run, "best", trained)
+        newest = run.checkpoint("last").step
+        last = best if newest == best.step else score(experiment, run, "last", trained)
+    return Outcome(
+        steps=progress.step,
+        seconds=clock.seconds,
+        solved_step=progress.solved_step,
+        solved_seconds=None if progress.solved_step is None else clock.solved_seconds,
+        validation_loss=progress.best_loss,
+        best_step=progress.best_step,
+        parameters=trained.parameter_count,
+        backend=trained.backend,
+        best=best,
+        last=last,
+        phases=tuple(progress.phases),
+        notes=tuple(dict.fromkeys((*task.notes, *task.tested.notes))),
+    )
+
+
+def score(experiment: Experiment, run: RunDirectory, which: str, trained: Machine) -> Score:
+    """The figures of a checkpoint on the run's test, on the back end and the device of the machine that was trained."""
+    found, schedule = run.checkpoint(which), experiment.schedule
+    machine = run.machine(which, trained.backend).to(trained.initial_read.device)
+    memory = memory_state(machine, found.memory)
+    options = {"persistent": schedule.persistent, "memory": memory}
+    sums = evaluate(machine, experiment.task.tested, schedule.test_sequences, experiment.seed, **options)
+    figures = sums.averages()
+    _check_finite(figures, f"the test loss of the {which} machine is {figures['loss']}")
+    return Score(found.step, figures)

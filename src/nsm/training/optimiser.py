@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nsm.fused import optimiser as kernels
 from nsm.fused.layout import padded
-from nsm.training.config import OptimiserConfig
+from nsm.training.experiment import Optimiser
 
 
 def flatten(module: nn.Module) -> tuple[Tensor, Tensor]:
@@ -29,10 +29,10 @@ def flatten(module: nn.Module) -> tuple[Tensor, Tensor]:
     return flat, gradient
 
 
-class Optimiser:
+class FlatOptimiser:
     """Updates a flat parameter buffer from its gradient; all it remembers is two buffers and a count."""
 
-    def __init__(self, config: OptimiserConfig, flat: Tensor, gradient: Tensor) -> None:
+    def __init__(self, config: Optimiser, flat: Tensor, gradient: Tensor) -> None:
         self.config, self.flat, self.gradient = config, flat, gradient
         self.square = torch.zeros_like(flat)
         self.velocity = torch.zeros_like(flat)

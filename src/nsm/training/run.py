@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar, cast
 
 import numpy as np
 import torch
@@ -32,44 +32,17 @@ from nsm import documents
 from nsm.checks import UserError, fits
 from nsm.files import Damaged, is_temporary, locked, naming, opened, sweep
 from nsm.machine import Machine
-from nsm.pretrained import check_fields, from_json, to_json
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
-from nsm.training.config import RunConfig
+from nsm.training.experiment import Experiment
+from nsm.training.result import Failure, Outcome
+from nsm.tree import check_fields, from_json, to_json
 from nsm.version import __version__
 
 logger = logging.getLogger("nsm")
+T = TypeVar("T")
 FORMAT = "nsm-run"
-VERSION = 1
-
-
-class _Ended(TypedDict):
-    task: str
-    model: str
-    seed: int
-    steps: int
-    solved_step: int | None
-    solved_seconds: float | None
-    seconds: float
-    held_out_loss: float | None
-    best_step: int | None
-    parameters: int
-    backend: str
-
-
-class Result(_Ended, total=False):
-    """How a run ended: what result.json has."""
-
-    notes: list[str]
-    best: dict[str, int | float]
-    """Figures of the best machine on the test sequences."""
-    last: dict[str, int | float]
-    phases: list[dict[str, float]]
-    """Continual learning, instead of these: bit accuracy on every task after each phase."""
-    config: str
-    """The digest of the configuration whose result it is."""
-    of: dict[str, str | int]
-    """Of a machine that is kept: whose it is."""
+VERSION = 2
 
 
 class _Step(TypedDict):
@@ -80,18 +53,10 @@ class Line(_Step, total=False):
     """A line of metrics."""
 
     loss: float
-    held_out: dict[str, float]
+    validation: dict[str, float]
     test: dict[str, float]
     accuracies: dict[str, float]
     rewinds: int
-
-
-class Failure(TypedDict):
-    """Why a run failed: what failure.json has."""
-
-    reason: str
-    step: int | None
-    diverged: bool
 
 
 class RunDirectory:
@@ -104,51 +69,53 @@ class RunDirectory:
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def check(self, config: RunConfig) -> None:
+    def check(self, experiment: Experiment) -> None:
         """Refuse a directory that is not this run's: one of another configuration, or of something else."""
         # Listed first: a run that another process begins meanwhile has its config.json before any other file.
         files = [file.name for file in self.path.iterdir() if not is_temporary(file)] if self.path.is_dir() else []
         if (self.path / "config.json").exists():
-            if (theirs := self.config()) != config:
-                differences = _differences(to_json(theirs), to_json(config))
+            # As files have them: a class that a notebook defined anew is another one to Python.
+            if differences := _differences(to_json(self.experiment), to_json(experiment)):
                 raise UserError(f"{self.path} holds a run of another configuration: {'; '.join(differences)}")
         elif set(files) - {"lock"}:
             raise UserError(f"{self.path} is not empty and holds no run; choose another directory")
 
     @contextmanager
-    def opened(self, config: RunConfig) -> Iterator[None]:
+    def opened(self, experiment: Experiment) -> Iterator[None]:
         """Hold the directory for a run of this configuration, made if there is none; a second process is refused.
 
         The lock dies with its process, however that dies.
         """
-        self.check(config)
+        self.check(experiment)
         with ExitStack() as held:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 held.enter_context(locked(self.path / "lock"))
                 # Once more: another process may have been faster, with another configuration.
-                self.check(config)
-                self._take_over(config)
+                self.check(experiment)
+                self._take_over(experiment)
             except OSError as error:
                 raise UserError(f"{self.path} can't be written: {error.strerror}") from None
             yield
 
-    def _take_over(self, config: RunConfig) -> None:
+    def _take_over(self, experiment: Experiment) -> None:
         """Clean up after a process that was killed here; say what the run is, if that has not been said."""
         sweep(self.path)
         sweep(self.checkpoints)
         (self.path / "failure.json").unlink(missing_ok=True)
         if not (self.path / "config.json").exists():
-            document = {"format": FORMAT, "version": VERSION, "config": to_json(config), "made_with": _made_with()}
+            tree = to_json(experiment)
+            document = {"format": FORMAT, "version": VERSION, "experiment": tree, "made_with": _made_with()}
             documents.write(self.path / "config.json", document)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def config(self) -> RunConfig:
-        """The configuration the run was started with."""
-        data = self._document().get("config")
+    @property
+    def experiment(self) -> Experiment:
+        """What the run was started with."""
+        document = self._document()
         try:
-            return from_json(RunConfig, data)
+            return from_json(Experiment, document.get("experiment"), "experiment")
         except ValueError as error:
             raise UserError(f"{self.path / 'config.json'} is not one of this nsm's: {error}") from None
 
@@ -166,7 +133,7 @@ class RunDirectory:
         return documents.unsealed(path, document)
 
     def _digest(self) -> str:
-        return documents.digest_of(self._document()["config"])
+        return documents.digest_of(self._document().get("experiment", {}))
 
     @property
     def made_with(self) -> dict[str, Any]:
@@ -176,26 +143,38 @@ class RunDirectory:
             raise Damaged(f"{self.path / 'config.json'} is damaged: it does not say what it was made with")
         return found
 
-    def result(self) -> dict[str, Any] | None:
+    def outcome(self) -> Outcome | None:
         """How the run ended, None if it has not."""
-        found = self._read("result.json", check_result)
-        if found is not None and found.pop("config", None) != self._digest():
-            raise Damaged(f"{self.path / 'result.json'} is not of this run: its configuration is another")
-        return found
+        found = self._ending()
+        return None if found is None else found[0]
 
-    def failure(self) -> dict[str, Any] | None:
+    def owner(self) -> dict[str, object]:
+        """Of a published machine: whose result it is. Empty for a run."""
+        found = self._ending()
+        return {} if found is None else found[1]
+
+    def _ending(self) -> tuple[Outcome, dict[str, Any]] | None:
+        def check(data: dict[str, Any]) -> tuple[Outcome, dict[str, Any]]:
+            config, owner = data.pop("config", None), data.pop("of", {})
+            if config != self._digest():
+                raise UserError("its configuration is another: it is not of this run")
+            return from_json(Outcome, data, "result"), owner if isinstance(owner, dict) else {}
+
+        return self._read("result.json", check)
+
+    def failure(self) -> Failure | None:
         """Why the run failed, None if it has not."""
-        return self._read("failure.json", check_failure)
+        return self._read("failure.json", lambda data: from_json(Failure, data, "failure"))
 
     @property
     def has_clock(self) -> bool:
         return (self.path / "clock.json").exists()
 
-    def clock(self) -> dict[str, Any]:
+    def clock(self) -> dict[str, object]:
         """The time spent when the last checkpoint was saved."""
         return self._read("clock.json", dict) or {}
 
-    def _read(self, name: str, check: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any] | None:
+    def _read(self, name: str, check: Callable[[dict[str, Any]], T]) -> T | None:
         path = self.path / name
         try:
             return check(documents.read_sealed(path))
@@ -206,22 +185,22 @@ class RunDirectory:
         except UserError as error:
             raise Damaged(f"{path} is damaged: {error}") from None
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[Line]:
         """All lines written so far; a last line cut off by a kill is left out."""
         path = self.metrics_path
         if not path.exists():
             return []
         fits(f"what is in {path}", path.stat().st_size)
-        found = []
+        found: list[Line] = []
         for number, line in enumerate(documents.read_lines(path), start=1):
             try:
-                found.append(check_fields(Line, line, "it"))
+                found.append(cast(Line, check_fields(Line, line, "it")))
             except UserError as error:
                 raise Damaged(f"{path} is damaged: line {number} is not a line of metrics: {error}") from None
         return found
 
     def checkpoint(self, which: str = "best") -> Checkpoint:
-        """The newest checkpoint, or that of the lowest held-out loss; the newest if that one is gone or damaged."""
+        """The newest checkpoint, or that of the lowest validation loss; the newest if that one is gone or damaged."""
         newest = checkpoints.latest(self.checkpoints)
         if newest is None:
             raise UserError(f"{self.path} has no checkpoint yet: train it first")
@@ -235,16 +214,17 @@ class RunDirectory:
             return newest
 
     def machine(self, which: str = "best", backend: str = "auto") -> Machine:
-        """The trained machine: "best" (lowest held-out loss) or "last"."""
-        config, found = self.config(), self.checkpoint(which)
+        """The trained machine: "best" (lowest validation loss) or "last"."""
+        machine, found = self.experiment.machine, self.checkpoint(which)
         where = checkpoints.path(self.checkpoints, found.step)
-        return Machine.from_tensors(where, config.machine, found.model, backend=backend)
+        return Machine.from_tensors(where, machine, found.model, backend=backend).eval()
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def finish(self, result: dict[str, Any]) -> None:
-        """Say how the run ended."""
-        documents.write(self.path / "result.json", {**result, "config": self._digest()})
+    def finish(self, outcome: Outcome, of: dict[str, object] | None = None) -> None:
+        """Say how the run ended; `of` a machine that is published: whose it is."""
+        document = {**to_json(outcome, "result"), **({"of": of} if of else {}), "config": self._digest()}
+        documents.write(self.path / "result.json", document)
         (self.path / "failure.json").unlink(missing_ok=True)
 
     def fail(self, reason: str, step: int | None, diverged: bool = False) -> None:
@@ -252,26 +232,11 @@ class RunDirectory:
 
         Its checkpoints stay.
         """
-        documents.write(self.path / "failure.json", {"reason": reason, "step": step, "diverged": diverged})
+        documents.write(self.path / "failure.json", to_json(Failure(reason, step, diverged)))
 
-    def set_clock(self, clock: dict[str, Any]) -> None:
+    def set_clock(self, clock: dict[str, object]) -> None:
         """Note the time spent."""
         documents.write(self.path / "clock.json", clock)
-
-
-def check_result(data: Any) -> dict[str, Any]:
-    """Return what a result.json may have: figures of a test, or phases; refuses all else."""
-    result = check_fields(Result, data, "result")
-    if "phases" in result and not (result["phases"] and all(result["phases"])):
-        raise UserError("result.phases is empty")
-    if "phases" not in result and "loss" not in result.get("best", {}):
-        raise UserError("result.best.loss is missing")
-    return result
-
-
-def check_failure(data: Any) -> dict[str, Any]:
-    """Return what a failure.json may have; refuses all else."""
-    return check_fields(Failure, data, "failure")
 
 
 class MetricsFile:
@@ -309,7 +274,7 @@ class MetricsFile:
         """The sha256 of all lines."""
         return self._digest.hexdigest()
 
-    def write(self, line: dict[str, Any]) -> None:
+    def write(self, line: Line) -> None:
         content = (json.dumps(line, allow_nan=False) + "\n").encode()
         self._digest.update(content)
         with naming(self._path):

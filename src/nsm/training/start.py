@@ -23,7 +23,7 @@ TAPE = "memory.initial_memory"
 class Start(NamedTuple):
     """What is taken over: the weights. An optimiser, and what is kept in persistent memory, begin anew."""
 
-    place: Path
+    path: Path
     machine: MachineConfig
     tensors: dict[str, Tensor]
 
@@ -43,15 +43,21 @@ class Start(NamedTuple):
         for name in sorted(tensors.keys() | wanted.keys()):
             there, here = (tuple(t[name].shape) if name in t else "missing" for t in (tensors, wanted))
             if there != here:
-                mistake = f"the machine of {self.place} has another shape than this run's"
+                mistake = f"the machine of {self.path} has another shape than this run's"
                 raise UserError(f"{mistake}: {name} is {there} there and {here} here")
         machine.load_state_dict(tensors)
 
 
-def read(place: Path) -> Start:
+def read(path: Path) -> Start:
     """The best machine of a run, or one that `save_pretrained` wrote."""
-    if (place / pretrained.TENSORS).is_file():
-        machine = Machine.from_pretrained(place)
-        return Start(place, replace(machine.config, batch_first=False), machine.state_dict())
-    run = RunDirectory(place)
-    return Start(place, run.config().machine, run.checkpoint("best").model)
+    if (path / pretrained.TENSORS).is_file():
+        machine = Machine.from_pretrained(path)
+        return Start(path, replace(machine.config, batch_first=False), machine.state_dict())
+    run = RunDirectory(path)
+    return Start(path, run.experiment.machine, run.checkpoint("best").model)
+
+
+def start_of(machine: Machine) -> Start:
+    """A machine that is at hand."""
+    tensors = {name: tensor.detach().cpu().clone() for name, tensor in machine.state_dict().items()}
+    return Start(Path("the machine given"), replace(machine.config, batch_first=False), tensors)

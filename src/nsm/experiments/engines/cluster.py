@@ -20,7 +20,7 @@ from typing import Any
 
 from nsm.checks import UserError
 from nsm.experiments.engines import mirror
-from nsm.experiments.engines.engine import Engine, Job, Outcome
+from nsm.experiments.engines.engine import Engine, Job, Status
 from nsm.experiments.engines.local import Local
 from nsm.experiments.engines.mirror import Changes, Watch
 from nsm.training.run import RunDirectory, versions
@@ -57,7 +57,7 @@ class Node:
         self._engine.begin(job._replace(directory=directory))
         return place
 
-    def look(self) -> tuple[Outcome | None, Changes]:
+    def look(self) -> tuple[Status | None, Changes]:
         """How the run ended, if it has, and what is new of it."""
         ended = list(self._engine.ended(LOOK).values())
         changes = self._watch.changes()
@@ -95,14 +95,14 @@ class RayCluster(Engine):
         self._backend, self._stopped = backend, False
         self._idle: list[Any] = []
         self._flights: list[_Flight] = []
-        self._refused: dict[Job, Outcome] = {}
+        self._refused: dict[Job, Status] = {}
 
     def begin(self, job: Job) -> None:
         held = ExitStack()
         try:
-            held.enter_context(RunDirectory(job.directory).opened(job.config))
+            held.enter_context(RunDirectory(job.directory).opened(job.experiment))
         except UserError as error:
-            self._refused[job] = Outcome("failed", str(error))
+            self._refused[job] = Status("failed", str(error))
             return
         flight = _Flight(job, held)
         self._flights.append(flight)
@@ -114,7 +114,7 @@ class RayCluster(Engine):
         flight.actor = self._idle.pop() if self._idle else self._actor.remote(self._backend)
         flight.answer = flight.actor.begin.remote(flight.job, Watch(flight.job.directory).changes(), versions())
 
-    def ended(self, seconds: float) -> dict[Job, Outcome]:
+    def ended(self, seconds: float) -> dict[Job, Status]:
         found, self._refused = self._refused, {}
         if self._stopped:
             self._pass_on()
@@ -131,7 +131,7 @@ class RayCluster(Engine):
                 found[flight.job] = outcome
         return found
 
-    def _heard(self, flight: _Flight) -> Outcome | None:
+    def _heard(self, flight: _Flight) -> Status | None:
         """Take an actor's answer; how the run ended, if it has."""
         exceptions = self._ray.exceptions
         try:
@@ -145,7 +145,7 @@ class RayCluster(Engine):
             flight.place = answer
             flight.answer = flight.actor.look.remote()
             return None
-        outcome: Outcome | None
+        outcome: Status | None
         outcome, changes = answer
         try:
             mirror.apply(flight.job.directory, changes)
@@ -158,11 +158,11 @@ class RayCluster(Engine):
             self._idle.append(flight.actor)
         return outcome
 
-    def _died(self, flight: _Flight, error: Exception) -> Outcome | None:
+    def _died(self, flight: _Flight, error: Exception) -> Status | None:
         """Begin again elsewhere, from what came through; the actor is gone or out of reach."""
         self._end(flight.actor)
         if self._stopped:
-            return Outcome("interrupted")
+            return Status("interrupted")
         if flight.attempts < ATTEMPTS:
             self._begin(flight)
             return None
@@ -170,10 +170,10 @@ class RayCluster(Engine):
         died = f"its worker died {flight.attempts} times, the last time {where}"
         return self._failed(flight, f"{died}: {_first_line(error)}")
 
-    def _failed(self, flight: _Flight, reason: str) -> Outcome:
+    def _failed(self, flight: _Flight, reason: str) -> Status:
         with suppress(OSError):
             RunDirectory(flight.job.directory).fail(reason, None)
-        return Outcome("failed", reason)
+        return Status("failed", reason)
 
     def stop(self) -> None:
         self._stopped = True  # passed on by `ended`: a signal may come in the middle of anything

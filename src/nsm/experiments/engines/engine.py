@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from nsm.experiments.paper import Cell
-from nsm.training.config import RunConfig
+from nsm.training.experiment import Experiment
 
 
 class Job(NamedTuple):
@@ -19,18 +19,18 @@ class Job(NamedTuple):
     directory: Path
 
     @property
-    def config(self) -> RunConfig:
-        return replace(self.cell.config, seed=self.seed)
+    def experiment(self) -> Experiment:
+        return replace(self.cell.experiment, seed=self.seed)
 
     @property
     def name(self) -> str:
         return f"{self.cell.name} seed {self.seed}"
 
 
-class Outcome(NamedTuple):
-    """How a run ended: done, failed or interrupted, and why."""
+class Status(NamedTuple):
+    """How a job ended: done, failed or interrupted, and why."""
 
-    status: str
+    word: str
     reason: str = ""
 
 
@@ -52,7 +52,7 @@ class Engine(ABC):
         """Begin a run, or go on with it; not more than `capacity` are under way."""
 
     @abstractmethod
-    def ended(self, seconds: float) -> dict[Job, Outcome]:
+    def ended(self, seconds: float) -> dict[Job, Status]:
         """Wait for up to this long for runs to end; those that have, each told once."""
 
     @abstractmethod

@@ -12,10 +12,10 @@ from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
 
 from nsm.checks import UserError
-from nsm.experiments.engines.engine import Engine, Job, Outcome
-from nsm.pretrained import from_json, to_json
-from nsm.training.config import RunConfig
+from nsm.experiments.engines.engine import Engine, Job, Status
+from nsm.training.experiment import Experiment
 from nsm.training.run import RunDirectory
+from nsm.tree import from_json, to_json
 
 
 class Local(Engine):
@@ -35,7 +35,7 @@ class Local(Engine):
         if self._stopped:  # asked while it was being started
             worker.process.terminate()
 
-    def ended(self, seconds: float) -> dict[Job, Outcome]:
+    def ended(self, seconds: float) -> dict[Job, Status]:
         ready = connection.wait([worker.pipe for worker in self._busy], timeout=seconds)
         found = {}
         for worker in [worker for worker in self._busy if worker.pipe in ready]:
@@ -75,21 +75,21 @@ class _Worker:
 
     def begin(self, job: Job, backend: str) -> None:
         with suppress(OSError):  # a process that is dead already is noticed by its end of the pipe
-            self.pipe.send((json.dumps(to_json(job.config)), str(job.directory), backend))
+            self.pipe.send((json.dumps(to_json(job.experiment)), str(job.directory), backend))
         self.directory = job.directory
 
-    def outcome(self, stopped: bool) -> Outcome:
+    def outcome(self, stopped: bool) -> Status:
         """How the job ended; a process that died takes no other run with it."""
         try:
-            return Outcome(*self.pipe.recv())
+            return Status(*self.pipe.recv())
         except (EOFError, OSError):
             self.process.join()
         if stopped:
-            return Outcome("interrupted")
+            return Status("interrupted")
         reason = f"its process died with exit code {self.process.exitcode}"
         with suppress(OSError):
             RunDirectory(self.directory).fail(reason, None)
-        return Outcome("failed", reason)
+        return Status("failed", reason)
 
 
 def _work(pipe: Connection) -> None:
@@ -111,17 +111,19 @@ def _follow_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _train(config: str, directory: str, backend: str) -> Outcome:
+def _train(experiment: str, directory: str, backend: str) -> Status:
     from nsm.training.learner import Diverged
-    from nsm.training.loop import train
-    from nsm.training.signals import Interrupted
+    from nsm.training.loop import Stop, train
+    from nsm.training.signals import Interrupted, asked_by_signal
 
     try:
-        train(from_json(RunConfig, json.loads(config)), directory, backend)
+        stop = Stop()
+        with asked_by_signal(stop):
+            train(from_json(Experiment, json.loads(experiment)), directory, backend, threads=1, stop=stop)
     except Interrupted:
-        return Outcome("interrupted")
+        return Status("interrupted")
     except (Diverged, UserError, OSError) as error:
-        return Outcome("failed", str(error))
+        return Status("failed", str(error))
     except Exception as error:  # a bug in one run is no reason to stop the others
-        return Outcome("failed", f"{type(error).__name__}: {error}")
-    return Outcome("done")
+        return Status("failed", f"{type(error).__name__}: {error}")
+    return Status("done")

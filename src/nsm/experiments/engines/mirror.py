@@ -41,7 +41,11 @@ class Watch:
             path = checkpoints.path(saved, step)
             try:
                 if self._new(path / checkpoints.MANIFEST) is not None:
-                    new[step] = {name: read(path / name, free_memory()) for name in checkpoints.FILES}
+                    # Not all have an optimiser or a memory; one that is removed meanwhile has no manifest either.
+                    found = [name for name in checkpoints.FILES if (path / name).exists()]
+                    if checkpoints.MANIFEST not in found:
+                        continue
+                    new[step] = {name: read(path / name, free_memory()) for name in found}
             except FileNotFoundError:
                 continue  # removed meanwhile
             steps.append(step)

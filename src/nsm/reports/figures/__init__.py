@@ -5,9 +5,9 @@ from matplotlib.figure import Figure
 from nsm.reports.figures.bars import continual, errors_by_task
 from nsm.reports.figures.curves import Curve, learning_curves
 from nsm.reports.figures.executions import caption, execution, perseveration
+from nsm.reports.figures.saving import save
 from nsm.reports.figures.states import states
 from nsm.reports.figures.strips import seeds
-from nsm.reports.figures.style import save
 
 __all__ = [
     "Curve",

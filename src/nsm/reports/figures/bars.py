@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsm.reports.figures import style
+from nsm.plots import style
 
-Phases = list[dict[str, float]]
+Phases = Sequence[Mapping[str, float]]
 """Continual learning, of one seed: accuracy on every task after each."""
 
 

@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nsm.experiments.results import thinned
+from nsm.plots import style
 from nsm.reports.execution import Array
-from nsm.reports.figures import style
+from nsm.training.run import Line
 
-Curve = list[dict[str, Any]]
+Curve = list[Line]
 """Lines of metrics of one seed."""
 POINTS = 80
 """Neighbouring lines are averaged to this many points: the loss of single batches jumps about."""
@@ -66,7 +67,8 @@ def series(curve: Curve, quantity: str) -> tuple[Array, Array]:
     found = []
     for line in thinned(curve, POINTS):
         part, _, name = quantity.partition("/")
-        value = line.get(part, {}).get(name) if name else line.get(part)
+        figures: Any = line.get(part)
+        value = figures.get(name) if name and figures is not None else figures
         if value is not None:
             found.append((line["step"], value))
     points = np.array(found, dtype=float).reshape(-1, 2)

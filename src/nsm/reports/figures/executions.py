@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsm.reports.execution import Array, Execution, HeadTrace
-from nsm.reports.figures import style
-
-Row = tuple[float, Callable[[Axes], None]]
-"""How high a row is, in inches, and what draws it."""
+from nsm.plots import style
+from nsm.plots.heads import used_slots
+from nsm.plots.rows import Row, address, head_rows, stacked
+from nsm.reports.execution import Array, Execution
 
 
 @style.figure
@@ -22,19 +20,14 @@ def execution(run: Execution, title: str = "") -> Figure:
 
     A MANN has no programs and three rows; several heads have a row of addresses and of programs each.
     """
-    rows: list[Row] = [(1.6, partial(_bits, run=run, target=False))]
-    for heads in (run.heads_of("read"), run.heads_of("write")):
-        several = len(heads) > 1
-        rows += [(0.8 if several else 1.4, partial(_address, head=head, window=run.used_slots())) for head in heads]
-        rows += [(0.45 if several else 0.75, partial(_programs, head=head)) for head in _distinct(heads)]
-    return _stacked(run, rows, title)
+    return _stacked(run, [(1.6, partial(_bits, run=run, target=False)), *head_rows(run.heads)], title)
 
 
 @style.figure
 def perseveration(run: Execution, title: str = "") -> Figure:
     """What was asked for beside what was answered, and where the machine read meanwhile."""
     rows: list[Row] = [(2.4, partial(_bits, run=run, target=True))]
-    rows += [(1.4, partial(_address, head=head, window=run.used_slots())) for head in run.heads_of("read")]
+    rows += [(1.4, partial(address, head=head, window=used_slots(run.heads))) for head in run.heads_of("read")]
     return _stacked(run, rows, title)
 
 
@@ -55,30 +48,14 @@ def caption(run: Execution) -> str:
 
 
 def _stacked(run: Execution, rows: list[Row], title: str) -> Figure:
-    heights = [height for height, _ in rows]
-    size = (min(14.0, max(7.5, run.steps * 0.06)), sum(heights) + 0.2 * len(rows) + 0.9)
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(rows), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})
-    axes: list[Axes] = list(grid[:, 0])
-    for ax, (_, draw) in zip(axes, rows, strict=True):
-        draw(ax)
+    figure, axes = stacked(rows, run.steps, above=0.5)
+    for ax in axes:
         _mark(ax, run)
-    axes[0].set_xlim(-0.5, run.steps - 0.5)
-    axes[-1].set_xlabel("step")
     figure.suptitle(
         title or f"{run.name}: {run.errors:,} of {run.asked:,} {run.unit} wrong", fontsize=10, ha="left", x=0.01
     )
-    _name_phases(axes[0], run, room=(size[0] - 2) / 0.07)
+    _name_phases(axes[0], run, room=(figure.get_figwidth() - 2) / 0.07)
     return figure
-
-
-def _distinct(heads: list[HeadTrace]) -> list[HeadTrace]:
-    """Heads with programs of their own; the read heads of a DNC share theirs."""
-    kept: list[HeadTrace] = []
-    for head in heads:
-        if head.programs is not None and all(head.programs is not other.programs for other in kept):
-            kept.append(head)
-    return kept
 
 
 def _bits(ax: Axes, run: Execution, target: bool) -> None:
@@ -118,38 +95,6 @@ def _cells(ax: Axes, band: Array, top: int) -> None:
     cmap = (style.SIGNED if signed else style.BITS).with_extremes(bad="#eef0f3")
     ax.imshow(band, aspect="auto", cmap=cmap, vmin=-1 if signed else 0, vmax=1, interpolation="nearest",
               extent=(-0.5, band.shape[1] - 0.5, top + len(band) - 0.5, top - 0.5))  # fmt: skip
-
-
-def _address(ax: Axes, head: HeadTrace, window: tuple[int, int]) -> None:
-    first, length = window
-    steps, slots = head.address.shape
-    shown = np.take(head.address, np.arange(first, first + length) % slots, axis=1)
-    cmap = style.READS if head.kind == "read" else style.WRITES
-    ax.imshow(shown.T, aspect="auto", cmap=cmap, vmin=0, vmax=1, interpolation="nearest",
-              extent=(-0.5, steps - 0.5, first + length - 0.5, first - 0.5))  # fmt: skip
-    every = max(1, 5 * round(length / 20)) if length > 10 else 2
-    # Not those just before the tape begins anew: their numbers would lie on that of slot 0.
-    ticks = [s for s in range(first, first + length) if s % slots % every == 0 and (-s) % slots not in range(1, every)]
-    ax.set_yticks(ticks, [str(slot % slots) for slot in ticks])
-    ax.set_ylabel(f"{head.name}\nslot", rotation=0, ha="right", va="center")
-
-
-def _programs(ax: Axes, head: HeadTrace) -> None:
-    assert head.programs is not None
-    steps = np.arange(len(head.programs) + 1) - 0.5
-    below = np.zeros(len(head.programs))
-    for index, weight in enumerate(head.programs.T):
-        above = below + weight
-        # Points, not paths: those of a thousand steps weigh ten times as much.
-        ax.fill_between(steps, np.append(below, below[-1]), np.append(above, above[-1]), step="post", linewidth=0,
-                        color=style.colour(index), label=f"program {index + 1}", rasterized=True)  # fmt: skip
-        below = above
-    ax.set_ylim(0, 1)
-    ax.set_yticks([0, 1])
-    ax.set_ylabel(f"{head.name}\nprograms", rotation=0, ha="right", va="center")
-    handles, labels = ax.get_legend_handles_labels()  # turned round, to stand in the order of the areas
-    ax.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=0.8,
-              labelspacing=0.2)  # fmt: skip
 
 
 def _mark(ax: Axes, run: Execution) -> None:

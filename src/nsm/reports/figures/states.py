@@ -9,8 +9,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from nsm.plots import style
 from nsm.reports.execution import Array, Execution
-from nsm.reports.figures import style
 
 MOST = 1_500
 """States that a score is computed from at most, taken evenly: it compares each with each."""

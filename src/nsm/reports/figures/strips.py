@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 from matplotlib.figure import Figure
 
-from nsm.reports.figures import style
+from nsm.plots import style
 
 Machine = tuple[str, str]
 """A model, and the settings it was trained with."""

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
-from nsm.experiments import intervals, results
+from nsm.experiments import intervals
 from nsm.experiments.paper import SEQUENCING, SINGLE
 from nsm.experiments.summary import number
 from nsm.reports import figures
@@ -74,7 +74,7 @@ def _factorial_blocks(settings: Settings, group: Group) -> list[Block]:
     columns = ("task", "model", "initial weights", "seeds that solve it", "95 % interval", "iterations, median")
     return [
         Table(
-            columns, shares, words=3, caption="How many seeds solve the task of training (held-out loss below 0.01)."
+            columns, shares, words=3, caption="How many seeds solve the task of training (validation loss below 0.01)."
         ),
         Table(
             ("task", "what changes", "points", "95 % interval", "wrong bits", "95 % interval of these"),
@@ -134,8 +134,7 @@ def _longer(cells: Sequence[tuple[float, Seeds]]) -> tuple[str, str]:
 
 def _solved(seeds: Seeds) -> list[bool]:
     """Of every seed that tells, whether it solved its task."""
-    verdicts = [results.solves(record.result, record.failure) for record in seeds.records]
-    return [verdict for verdict in verdicts if verdict is not None]
+    return [record.solved for record in seeds.records if record.solved is not None]
 
 
 def _rows(group: Group) -> list[str]:

@@ -7,21 +7,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from nsm.experiments import results
+from nsm.experiments.choice import Preset
 from nsm.experiments.paper import EXPERIMENTS, Cell, cells
 from nsm.experiments.results import Key, Record
 from nsm.experiments.summary import Summary, summarise
 from nsm.names import PRESETS
-from nsm.training.run import RunDirectory
+from nsm.tasks import Figures
+from nsm.training.result import Outcome
+from nsm.training.run import Line, RunDirectory
 
 
 @dataclass(frozen=True)
 class Settings:
     """What runs were made with: a preset, and a budget of iterations if they were cut short."""
 
-    preset: str
+    preset: Preset
     budget: int | None = None
 
     @classmethod
@@ -30,7 +33,7 @@ class Settings:
         parts = re.fullmatch(r"([a-z]+)(?:-([0-9]+))?", name)
         if parts is None or parts[1] not in PRESETS:
             return None
-        return cls(parts[1], int(parts[2]) if parts[2] else None)
+        return cls(cast(Preset, parts[1]), int(parts[2]) if parts[2] else None)
 
     @property
     def directory(self) -> str:
@@ -53,24 +56,29 @@ class Seeds:
     """All seeds of one cell; `cell` is None where this nsm has no such experiment."""
 
     cell: Cell | None
-    places: list[Path]
+    paths: list[Path]
 
     @cached_property
     def records(self) -> list[Record]:
-        return [results.read(place) for place in self.places]
+        return [results.read(path) for path in self.paths]
 
     @cached_property
     def summary(self) -> Summary:
         assert self.cell is not None
-        return summarise(self.cell, self.places)
+        return summarise(self.cell, self.paths)
 
     @property
-    def finished(self) -> list[dict[str, Any]]:
-        """The results of the seeds that finished."""
-        return [record.result for record in self.records if record.result is not None]
+    def finished(self) -> list[Outcome]:
+        """The outcomes of the seeds that finished."""
+        return [record.outcome for record in self.records if record.outcome is not None]
 
     @property
-    def curves(self) -> list[list[dict[str, Any]]]:
+    def scores(self) -> list[Figures]:
+        """The figures of every finished seed's best machine."""
+        return [outcome.best.figures for outcome in self.finished if outcome.best is not None]
+
+    @property
+    def curves(self) -> list[list[Line]]:
         return [record.curve for record in self.records if record.curve]
 
 
@@ -83,31 +91,30 @@ class Evidence:
 
     def __init__(self, runs: Path | None, kept: Path | None) -> None:
         self.roots = [root for root in (kept, runs) if root is not None]
-        self.places: dict[Key, Path] = {}
+        self.paths: dict[Key, Path] = {}
         for root in self.roots:
-            for key, place in results.find(root).items():
-                # A run goes before what was kept of it, unless that has come further.
-                rank = results.rank(*results.outcome(place))
-                if key not in self.places or rank >= results.rank(*results.outcome(self.places[key])):
-                    self.places[key] = place
+            for key, path in results.find(root).items():
+                # A run goes before what was published of it, unless that has come further.
+                if key not in self.paths or results.read(path).rank >= results.read(self.paths[key]).rank:
+                    self.paths[key] = path
 
     def settings(self, experiment: str) -> list[Settings]:
         """The settings there are runs of an experiment with, the most telling first."""
-        names = {key.settings for key in self.places if key.experiment == experiment}
+        names = {key.settings for key in self.paths if key.experiment == experiment}
         return sorted(filter(None, map(Settings.named, names)), key=lambda settings: settings.order)
 
     def group(self, experiment: str, settings: Settings) -> Group:
         """The cells of an experiment that were run with some settings."""
-        places: dict[tuple[str, str], list[Path]] = {}
-        for key, place in sorted(self.places.items()):
+        paths: dict[tuple[str, str], list[Path]] = {}
+        for key, path in sorted(self.paths.items()):
             if (key.experiment, key.settings) == (experiment, settings.directory):
-                places.setdefault((key.row, key.model), []).append(place)
+                paths.setdefault((key.row, key.model), []).append(path)
         known: dict[tuple[str, str], Cell] = {}
         if experiment in EXPERIMENTS:
             planned = cells(experiment, settings.preset, budget=settings.budget)
             known = {(cell.row, cell.model): cell for cell in planned}
-            places = {name: places[name] for name in known if name in places}
-        return {name: Seeds(known.get(name), found) for name, found in places.items()}
+            paths = {name: paths[name] for name in known if name in paths}
+        return {name: Seeds(known.get(name), found) for name, found in paths.items()}
 
     def groups(self, experiment: str) -> list[tuple[Settings, Group]]:
         """All runs of an experiment by their settings, the most telling first: those only begun tell nothing."""
@@ -118,17 +125,17 @@ class Evidence:
         """The best machine of a cell, of the most telling settings that have one."""
         for settings in self.settings(experiment):
             cell = Path(experiment, settings.directory, row, model)
-            kept = [root / results.MODELS / cell for root in self.roots]
+            published = [root / results.MODELS / cell for root in self.roots]
             runs = [root / cell / f"seed-{key.seed}" for root in self.roots for key in self._seeds(cell)]
-            found = [(results.kept_result(place), place) for place in kept]
-            found += [(_usable(RunDirectory(place)), place) for place in runs]
-            over = [(results.badness(result), place) for result, place in found if result is not None]
+            found = [(results.published_outcome(path), path) for path in published]
+            found += [(_usable(RunDirectory(path)), path) for path in runs]
+            over = [(outcome.badness, path) for outcome, path in found if outcome is not None]
             if over:
                 return settings, RunDirectory(min(over, key=lambda pair: pair[0])[1])
         return None
 
     def _seeds(self, cell: Path) -> Iterable[Key]:
-        return [key for key in self.places if key.cell == cell]
+        return [key for key in self.paths if key.cell == cell]
 
 
 def _untold(group: Group) -> int:
@@ -138,9 +145,9 @@ def _untold(group: Group) -> int:
     return 1 if any(record.evaluations for seeds in group.values() for record in seeds.records) else 2
 
 
-def _usable(run: RunDirectory) -> dict[str, Any] | None:
-    """The result of a run that still has a machine."""
-    return run.result() if run.checkpoints.is_dir() else None
+def _usable(run: RunDirectory) -> Outcome | None:
+    """The outcome of a run that still has a machine."""
+    return run.outcome() if run.checkpoints.is_dir() else None
 
 
 def commits(records: Iterable[Record]) -> str:

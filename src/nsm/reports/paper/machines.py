@@ -14,7 +14,6 @@ from nsm.reports.figures.states import processing_states, silhouette
 from nsm.reports.paper.claims import Claim, claim_table, judge
 from nsm.reports.paper.evidence import Evidence, Settings
 from nsm.reports.paper.section import Section
-from nsm.training.loop import task_pair
 from nsm.training.run import RunDirectory
 
 SWITCH = 0.25
@@ -39,7 +38,7 @@ def executions(evidence: Evidence) -> Section:
             settings = _telling(settings, found[0])
             runs = _watched(found[1])
             claims.append(Claim(words, max(switching(run) for run in runs[:1]) > SWITCH))
-            origins.append(f"{task} {found[0].words} seed {found[1].config().seed}")
+            origins.append(f"{task} {found[0].words} seed {found[1].experiment.seed}")
             blocks.append(Heading(f"{task}, NUTM", 3))
             blocks += _pictures(f"execution-{task}", runs)
     paper = (
@@ -146,13 +145,13 @@ def _origin(origins: list[str]) -> str:
 
 def _watched(run: RunDirectory) -> list[Execution]:
     """The first sequence of a run's test, and the best and the worst of the first fifty."""
-    config = run.config()
-    return execute(run.machine(), task_pair(config).test, 1, config.seed, memory=False)
+    experiment = run.experiment
+    return execute(run.machine(), experiment.task.tested, 1, experiment.seed, memory=False)
 
 
 def _states(run: RunDirectory) -> list[Execution]:
     """The same sequences for every machine, of all lengths: in a batch of training they are equally long."""
-    return execute(run.machine(), task_pair(run.config()).train.held_out(), STATES, memory=False, extremes=False)
+    return execute(run.machine(), run.experiment.task.validation(), STATES, memory=False, extremes=False)
 
 
 def _pictures(name: str, runs: list[Execution]) -> list[Block]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from statistics import fmean, stdev
-from typing import Any
 
 from nsm.experiments import paper as published
 from nsm.experiments.summary import number
 from nsm.reports import figures
 from nsm.reports.document import Block, Heading, Note, Picture, Table, Verdict
 from nsm.reports.paper.claims import MEASURED, Claim, claim_table, judge
-from nsm.reports.paper.evidence import Evidence, Group, Settings
+from nsm.reports.paper.evidence import Evidence, Group, Seeds, Settings
 from nsm.reports.paper.section import Section, sources
 
 PRESENTATIONS = (2, 3, 5)
@@ -33,9 +32,9 @@ def _spread(values: list[float], digits: int = 1) -> str:
     return f"{number(fmean(values), digits)}{deviation}"
 
 
-def _percent(results: list[dict[str, Any]], name: str) -> list[float]:
+def _percent(seeds: Seeds, name: str) -> list[float]:
     """A figure of every seed's best machine, in per cent."""
-    return [100 * result["best"][name] for result in results if name in result.get("best", {})]
+    return [100 * figures[name] for figures in seeds.scores if name in figures]
 
 
 def few_shot(evidence: Evidence) -> Section:
@@ -67,7 +66,7 @@ def _few_shot_claims(group: Group) -> list[Claim]:
         best = {}
         for model in ("mann", "nutm"):
             seeds = group.get((row, model))
-            values = _percent(seeds.finished, "accuracy/2") if seeds is not None else []
+            values = _percent(seeds, "accuracy/2") if seeds is not None else []
             if values:
                 best[model] = max(values)
         target = FEW_SHOT[row, "nutm"][0]
@@ -84,7 +83,7 @@ def _few_shot_blocks(settings: Settings | None, group: Group) -> list[Block]:
         seeds = group.get((row, model))
         cells = [row, model.upper()]
         for presentation, percent in zip(PRESENTATIONS, numbers, strict=True):
-            values = _percent(seeds.finished, f"accuracy/{presentation}") if seeds is not None else []
+            values = _percent(seeds, f"accuracy/{presentation}") if seeds is not None else []
             cells += [number(percent, 1), _spread(values) if values else "–"]
         rows.append((*cells, str(len(seeds.finished)) if seeds is not None else "0"))
     columns = ["row", "model"]
@@ -94,13 +93,13 @@ def _few_shot_blocks(settings: Settings | None, group: Group) -> list[Block]:
         Table((*columns, "seeds"), rows, words=2, caption="Per cent right; ours is the mean over seeds ± deviation.")
     ]
     panels: dict[str, dict[str, list[figures.Curve]]] = {}
-    for (row, model), seeds in group.items():
-        panels.setdefault(row, {})[model] = seeds.curves
+    for (row, name), seeds in group.items():
+        panels.setdefault(row, {})[name] = seeds.curves
     if settings is not None and panels:
         part = (
             "test"
             if any("test" in line for s in group.values() for curve in s.curves for line in curve)
-            else "held_out"
+            else "validation"
         )
         blocks.append(
             Picture(
@@ -161,10 +160,10 @@ def _so_far(group: Group) -> Table | None:
     last: dict[str, dict[str, float]] = {}
     for (_, model), seeds in group.items():
         for record in seeds.records:
-            if record.result is None and record.failure is None and record.evaluations:
+            if record.outcome is None and record.failure is None and record.evaluations:
                 line = record.evaluations[-1]
-                of = f"{line['step']:,} of {record.config['iterations']:,} iterations"
-                last[f"{model.upper()}, seed {record.seed}, {of}"] = line["held_out"]
+                of = f"{line['step']:,} of {record.experiment.schedule.iterations:,} iterations"
+                last[f"{model.upper()}, seed {record.experiment.seed}, {of}"] = line["validation"]
     if not last:
         return None
     rows = []
@@ -184,13 +183,13 @@ def tasks_alone(evidence: Evidence) -> Section | None:
     settings, group = found[0]
     rows, below = [], 0
     for (task, _), seeds in group.items():
-        errors = [100 * result["best"]["error"] for result in seeds.finished]
+        errors = _percent(seeds, "error")
         if not errors:
             continue
         n = int(task.split("-")[1]) - 1
         title, best, mean = published.PUBLISHED_BABI_TASKS[n]
         below += fmean(errors) < FAILED
-        steps = ", ".join(f"{result['steps']:,}" for result in seeds.finished)
+        steps = ", ".join(f"{outcome.steps:,}" for outcome in seeds.finished)
         rows.append((f"{n + 1}: {title}", number(best, 1), number(mean, 1), _spread(errors), steps, str(len(errors))))
     columns = ("task", "paper, joint, best", "paper, joint, mean", "ours, alone", "iterations", "seeds")
     caption = "Error in per cent on the test stories of a machine with four programs that was trained on one task."
@@ -212,7 +211,7 @@ def _means(group: Group, model: str) -> list[float]:
 def _tasks_of(group: Group, model: str) -> list[list[float]]:
     """Errors on answer words in per cent, a list of all tasks for every seed that was tested on all."""
     seeds = group.get(("babi", model))
-    tests = [] if seeds is None else [result["best"] for result in seeds.finished]
+    tests = [] if seeds is None else seeds.scores
     names = [f"word_error/qa{n + 1}" for n in range(len(TASKS))]
     return [[100 * test[name] for name in names] for test in tests if all(name in test for name in names)]
 

@@ -36,7 +36,7 @@ def sources(settings: Settings | None, seeds: Iterable[Seeds]) -> str:
     if settings is None or not records:
         return "No runs."
     counts = [len(cell.finished) for cell in seeds]
-    budgets = sorted({int(record.config["iterations"]) for record in records})
+    budgets = sorted({record.experiment.schedule.iterations for record in records})
     shown = f"{min(counts)}–{max(counts)}" if min(counts) < max(counts) else f"{counts[0]}"
     word = "seed" if max(counts) == 1 else "seeds"
     iterations = " or ".join(f"{budget:,}" for budget in budgets)
@@ -72,7 +72,7 @@ def cell_table(group: Group, caption: str) -> Table:
             (
                 row,
                 model.upper(),
-                number(s.published),
+                number(s.cell.published),
                 number(s.extra.get("l1_errors")),
                 number(s.best),
                 f"{number(s.mean)}{spread}",

@@ -89,7 +89,7 @@ def _single_claims(group: Group, task: str) -> list[Claim]:
         seeds = group.get((task, model))
         if seeds is not None and seeds.finished:
             measure = "cross_entropy_bits" if task == "ngrams" else "l1_errors"
-            best[model] = min(result["best"][measure] for result in seeds.finished[:PUBLISHED_SEEDS])
+            best[model] = min(figures[measure] for figures in seeds.scores[:PUBLISHED_SEEDS])
     published = PUBLISHED_SINGLE[task][1]
     factor, slack = TOLERANCE
     reached = best["nutm"] <= max(factor * published, published + slack) if "nutm" in best else None
@@ -180,7 +180,7 @@ def continual(evidence: Evidence) -> Section:
     """Figure 5."""
 
     def parts(settings: Settings | None, group: Group) -> tuple[list[Claim], list[Block]]:
-        phases = {model: [result["phases"] for result in seeds.finished] for (_, model), seeds in group.items()}
+        phases = {model: [outcome.phases for outcome in seeds.finished] for (_, model), seeds in group.items()}
         phases = {model: seeds for model, seeds in phases.items() if seeds}
         # A run cut to fewer iterations than there are tasks has learned the first of them only.
         learned = min((len(seed) for seeds in phases.values() for seed in seeds), default=0)

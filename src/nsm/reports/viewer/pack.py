@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nsm.reports.execution import Array, Execution, HeadTrace
+from nsm.plots.heads import HeadTrace, used_slots
+from nsm.reports.execution import Array, Execution
 
 FINE = 1_500_000
 """A tape's contents are kept with two bytes a number up to this many numbers, with one beyond."""
@@ -53,7 +54,7 @@ def execution(run: Execution) -> dict[str, Any]:
         "words": run.words,
         "picture": run.picture,
         "stretches": run.stretches(),
-        "used": run.used_slots(),
+        "used": used_slots(run.heads),
         "inputs": exact(run.inputs),
         "targets": exact(run.targets),
         "answers": shares(run.answers),

@@ -9,9 +9,12 @@ import json
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from os import PathLike
+from pathlib import Path
 
 from nsm.checks import UserError
 from nsm.reports.execution import Execution
+from nsm.reports.output import write
 from nsm.reports.viewer import pack
 
 
@@ -34,6 +37,34 @@ def page(executions: Sequence[Execution], title: str, facts: Sequence[str] = ())
     # Every second piece is the name of a part; a mark inside a part stays what it is.
     pieces = re.split(r"\{\{([A-Z]+)\}\}", text)
     return "".join(parts[piece] if index % 2 else piece for index, piece in enumerate(pieces))
+
+
+class Page(PathLike[str]):
+    """A page that was made: a path where it was written to a file, and itself in a notebook."""
+
+    HEIGHT = 860
+
+    def __init__(self, text: str, path: Path | None = None) -> None:
+        self.text, self.path = text, path
+        if path is not None:
+            write(path, text.encode())
+
+    def __fspath__(self) -> str:
+        if self.path is None:
+            raise UserError("this page was written to no file: give out=PATH")
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return "a page in a notebook" if self.path is None else str(self.path)
+
+    def __repr__(self) -> str:
+        return f"Page({str(self)!r})"
+
+    def _repr_html_(self) -> str:
+        """In a frame of its own, whose script can reach nothing of the notebook."""
+        text = html.escape(self.text, quote=True)
+        style = f"width:100%;height:{self.HEIGHT}px;border:0"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{text}"></iframe>'
 
 
 def policy(script: str, style: str) -> str:

@@ -264,10 +264,10 @@ function buildRows() {
     return [programRow(head)];
   };
   rows = [
-    phaseRow(),
+    ...(run.asked ? [phaseRow()] : []),
     bandRow("input", run.inputs),
-    bandRow("target", run.targets, { answers: true }),
-    bandRow("output", run.answers, { answers: true, marks: true }),
+    ...(run.asked ? [bandRow("target", run.targets, { answers: true })] : []),
+    bandRow("output", run.answers, { answers: run.asked > 0, marks: true }),
     ...shown.flatMap((head) => [addressRow(head), ...programs(head)]),
   ];
   const place = byId("rows");
@@ -410,7 +410,8 @@ function drawVectors() {
   const { run, step } = state;
   const canvas = byId("vectors");
   const counted = run.counted.raw[step] > 0;
-  const bands = [["input", run.inputs, true], ["target", run.targets, counted], ["output", run.answers, counted]];
+  const target = run.asked ? [["target", run.targets, counted]] : []; // an input of somebody's own asks for nothing
+  const bands = [["input", run.inputs, true], ...target, ["output", run.answers, counted || !run.asked]];
   const side = run.picture;
   const lower = side ? side * PIXEL + 8 : 0;
   const { context, width } = fit(canvas, bands.length * 46 + lower);
@@ -520,7 +521,7 @@ function tellStory() {
   };
   story.replaceChildren();
   const within = run.stretches.find(([start, end]) => start <= step && step < end);
-  const phase = step >= run.decoding ? "answers" : "listens";
+  const phase = !run.asked ? "works" : step >= run.decoding ? "answers" : "listens";
   const heard = wordAt(run.inputs, step);
   say(`Step ${step + 1}: the machine ${phase}${within ? ` (${within[2]})` : ""}${heard ? `; the word is “${heard}”` : ""}. `);
   for (const kind of ["read", "write"]) {
@@ -802,7 +803,7 @@ async function begin() {
   byId("facts").textContent = DOCUMENT.facts.join(" · ");
   DOCUMENT.executions.forEach((run, index) => {
     const wrong = run.errors === 0 ? "nothing wrong" : `${run.errors.toLocaleString("en")} of ${run.asked.toLocaleString("en")} ${run.unit} wrong`;
-    byId("sample").append(new Option(`${run.name}: ${wrong}`, index));
+    byId("sample").append(new Option(run.asked ? `${run.name}: ${wrong}` : run.name, index));
   });
   setTheme(matchMedia("(prefers-color-scheme: dark)").matches);
   byId("message").hidden = false;

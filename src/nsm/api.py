@@ -1,0 +1,148 @@
+"""`nsm.train`, `nsm.open`, `nsm.view`: from a task to a machine at work, in a line each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from nsm.checks import UserError
+from nsm.experiments import recipes
+from nsm.machine import Machine, MachineConfig
+from nsm.reports.execution import from_input
+from nsm.reports.viewer import Page, page
+from nsm.run import Run
+from nsm.tasks import Task
+from nsm.training.callbacks import Callback
+from nsm.training.experiment import Experiment, Optimiser, Schedule
+from nsm.training.loop import train as train_experiment
+from nsm.training.start import read, start_of
+
+
+def train(
+    what: str | Task | Experiment,
+    machine: Machine | MachineConfig | None = None,
+    *,
+    out: str | Path | None = None,
+    optimiser: Optimiser | None = None,
+    schedule: Schedule | None = None,
+    seed: int | None = None,
+    start: str | Path | Machine | None = None,
+    callbacks: Sequence[Callback] = (),
+    backend: str = "auto",
+    device: str = "cpu",
+) -> Run:
+    """Train a machine, or resume the run that was started in `out`; a finished one is opened.
+
+    Args:
+        what: a recipe by name ("copy"), a complete `Experiment`, or a task, also one of your own.
+        machine: what learns it. Its shape counts: weights are drawn by the seed, unless it is given as `start`, too.
+            Without it, an `nsm.NUTM` that fits the task.
+        out: the run's directory; runs/TASK-MODEL-SEED if not given.
+        optimiser: in place of the experiment's, or of what is usual for a task of your own (Adam, 1e-3).
+        schedule: iterations, batch size and the like, in place of the experiment's.
+        seed: of weights, data and noise, in place of the experiment's.
+        start: a run, a saved machine's directory or a machine whose weights it starts from.
+        callbacks: what watches it: `nsm.ProgressBar()`, `nsm.TensorBoard()`, your own `nsm.Callback`.
+        backend: "auto", "reference" or "fused".
+        device: any torch device, for the reference.
+
+    Returns:
+        The run, finished. Ctrl-C leaves it at its last checkpoint, from which the same call resumes.
+
+    Raises:
+        UserError: something is wrong with the arguments, or `out` holds another run.
+    """
+    experiment = _experiment(what, machine)
+    experiment = replace(
+        experiment,
+        optimiser=optimiser or experiment.optimiser,
+        schedule=schedule or experiment.schedule,
+        seed=experiment.seed if seed is None else seed,
+    )
+    named = f"{experiment.task.name}-{experiment.machine.model}-{experiment.seed}"
+    path = Path("runs", named) if out is None else Path(out)
+    begin = None if start is None else start_of(start) if isinstance(start, Machine) else read(Path(start))
+    train_experiment(experiment, path, backend, device, callbacks, start=begin)
+    return Run(path)
+
+
+def _experiment(what: object, machine: object) -> Experiment:
+    if isinstance(what, str | Task):
+        what = (recipes.find(what) if isinstance(what, str) else recipes.own(what))()
+    if not isinstance(what, Experiment):
+        raise UserError(f"train takes a recipe's name, a Task or an Experiment, was {type(what).__name__}")
+    return what if machine is None else replace(what, machine=_config(machine))
+
+
+def _config(machine: object) -> MachineConfig:
+    config = machine.config if isinstance(machine, Machine) else machine
+    if not isinstance(config, MachineConfig):
+        raise UserError(f"machine must be a Machine or a MachineConfig, was {type(machine).__name__}")
+    return replace(config, batch_first=False)
+
+
+def open(path: str | Path) -> Run:
+    """The run in a directory, finished or not; also one published under results/models."""
+    run = Run(path)
+    run.experiment  # noqa: B018 — says what is wrong if it is none
+    return run
+
+
+@torch.no_grad()
+def view(machine: nn.Module, x: Tensor, *, out: str | Path | None = None, title: str = "", bits: bool = True) -> Page:
+    """Watch a machine at work on an input of your own.
+
+    Args:
+        machine: a machine, or a larger model with one in it.
+        x: what the machine is given, (T, B, I), or (T, I) for one sequence, or as its `batch_first` wants it; what the
+            larger model is given, whatever that is.
+        out: where to write the page; not given, view.html, and in a notebook nowhere.
+        title: what the page is called.
+        bits: outputs are logits of bits; else of one choice among all.
+
+    Returns:
+        The page, which a notebook shows by itself.
+    """
+    inside, seen = _seen(machine, x)
+    training = inside.training
+    inside.eval()
+    try:
+        logits, _, trace = inside(seen, trace="memory")
+    finally:
+        inside.train(training)
+    executions = from_input(trace, logits, seen, inside.config.batch_first, not bits)
+    name = title or type(inside).__name__
+    where = None if out is None and _in_a_notebook() else Path(out or "view.html")
+    return Page(page(executions, name, [f"{inside.parameter_count:,} parameters"]), where)
+
+
+def _seen(model: nn.Module, x: Tensor) -> tuple[Machine, Tensor]:
+    """The machine in a model, and what it is given when the model is given x."""
+    if isinstance(model, Machine):
+        return model, x
+    inside = [module for module in model.modules() if isinstance(module, Machine)]
+    if len(inside) != 1:
+        raise UserError(
+            f"view takes a model with one machine in it, this one has {len(inside)}: give the machine itself"
+        )
+    given: list[Tensor] = []
+    hook = inside[0].register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+    training = model.training
+    model.eval()
+    try:
+        model(x)
+    finally:
+        hook.remove()
+        model.train(training)
+    if not given or not isinstance(given[0], Tensor):
+        raise UserError("the model did not give its machine a tensor when it was given x")
+    return inside[0], given[0]
+
+
+def _in_a_notebook() -> bool:
+    return "ipykernel" in sys.modules

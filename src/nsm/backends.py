@@ -1,0 +1,52 @@
+"""The fused back end from a machine's side: when it is taken, and a forward pass on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from torch import Tensor
+
+from nsm.checks import UserError
+from nsm.operands import NotCovered
+from nsm.state import MachineState, Noise
+
+logger = logging.getLogger("nsm")
+_told: set[str] = set()
+"""What has been said once about the fused back end and is not said again."""
+
+
+def operands_for(backend: str, operands: Callable[[], list[Tensor]]) -> list[Tensor] | None:
+    """The weights for the fused back end, or None if the reference is to run."""
+    if backend == "reference":
+        return None
+    try:
+        return operands()
+    except NotCovered as reason:
+        if backend == "fused":
+            raise UserError(f"backend 'fused' doesn't cover {reason}; backend 'reference' does") from None
+        if not reason.plain and str(reason) not in _told:
+            _told.add(str(reason))
+            logger.warning("nsm: the fused back end doesn't cover %s; using the reference, which is slower", reason)
+        return None
+
+
+def fused(
+    operator: str,
+    description: str,
+    weights: list[Tensor],
+    x: Tensor,
+    state: MachineState,
+    lengths: Tensor | None,
+    trace: bool | str,
+    noise: Noise,
+) -> tuple[Tensor, MachineState, list[Tensor]]:
+    """All steps in one operator: the outputs, the final state, and what was traced, in the operator's order."""
+    # Not at the top: Numba takes half as long to import as torch, and the reference has no use for it.
+    from nsm.fused import operators
+
+    level = {False: 0, True: operators.WITH_ADDRESSES, "memory": operators.WITH_TAPES}[trace]
+    leaves = [*state.controller, *state.memory, state.read]
+    out, final, happened, _ = operators.run(operator, x, leaves, weights, *noise, lengths, description, level)
+    controller, memory, split = type(state.controller), type(state.memory), len(state.controller)
+    return out, MachineState(controller(*final[:split]), memory(*final[split:-1]), final[-1]), happened

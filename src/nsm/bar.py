@@ -1,0 +1,96 @@
+"""The progress of a run, for a person who waits for it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib.util import find_spec
+
+from rich.progress import BarColumn, Progress, TextColumn
+
+from nsm.checks import printable
+from nsm.screen import Pace, console
+from nsm.tasks import Task
+from nsm.training.callbacks import Callback
+from nsm.training.progress import Progress as RunProgress
+from nsm.training.run import Line, RunDirectory
+
+REFRESH = 0.2
+"""Seconds between two looks at a bar."""
+
+
+def figures(task: Task, line: Line | None, at: int | None = None) -> str:
+    """The figures of a line of metrics in words; the evaluation may have been `at` an earlier iteration."""
+    parts = []
+    if line is None:
+        return ""
+    if "loss" in line:
+        parts.append(f"loss {line['loss']:.4f}")
+    if "validation" in line:
+        measure = next(m for m in task.measures if m.name in line["validation"])
+        when = "" if at is None else f" at {at:,}"
+        parts.append(f"validation: {measure.text(line['validation'][measure.name])} {measure.words}{when}")
+    if "rewinds" in line:
+        parts.append(f"rewound {line['rewinds']} ×")
+    if "accuracies" in line:
+        parts += [f"{name} {accuracy:.0%}" for name, accuracy in line["accuracies"].items()]
+    return ", ".join(parts)
+
+
+def _live_screen() -> bool:
+    """Whether what was written can be written over: on a terminal, and in a notebook that has widgets."""
+    screen = console(stderr=True)
+    return find_spec("ipywidgets") is not None if screen.is_jupyter else screen.is_terminal
+
+
+class ProgressBar(Callback):
+    """The progress of a run: a bar on a terminal, a plain line per evaluation elsewhere, both on standard error."""
+
+    def __init__(self) -> None:
+        self._live: Progress | None = None
+
+    def on_start(self, run: RunDirectory, progress: RunProgress) -> None:
+        experiment = run.experiment
+        self._known: Line = {"step": progress.step}
+        self._evaluated: int | None = None
+        self._due = 0.0
+        self._task, self._label, self._total = experiment.task, experiment.name, experiment.schedule.iterations
+        self._pace = Pace(self._total)
+        self._pace.begin(progress.step)
+        if _live_screen():
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+                TextColumn("{task.fields[figures]}"),
+                TextColumn("{task.fields[rate]}/s"),
+                TextColumn("{task.fields[left]} left"),
+            )
+            self._live = Progress(*columns, console=console(stderr=True), expand=True)
+            self._row = self._live.add_task(self._label, total=self._total, figures="", rate="–", left="–")
+            self._live.start()
+
+    def on_stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def on_step(self, progress: RunProgress, line: Line | None) -> None:
+        if self._live is None:
+            return
+        self._known |= line or {}
+        if line is not None and "validation" in line:
+            self._evaluated = progress.step
+        now = time.monotonic()
+        if now >= self._due or progress.step == self._total:
+            self._due = now + REFRESH
+            rate, left = self._pace.at(progress.step)
+            words = figures(self._task, self._known, self._evaluated)
+            self._live.update(self._row, completed=progress.step, figures=words, rate=rate, left=left)
+
+    def on_evaluation(self, progress: RunProgress, line: Line) -> None:
+        if self._live is None:
+            rate, left = self._pace.at(progress.step)
+            done = f"{progress.step:,}/{self._total:,} iterations"
+            words = f"{self._label}: {done}, {figures(self._task, line)}, {rate}/s, {left} left"
+            print(printable(words), file=sys.stderr, flush=True)

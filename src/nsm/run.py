@@ -1,0 +1,189 @@
+"""A run, from Python: what it was, what it measured, its machine tested and watched."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from nsm.checks import UserError, at_least, choose, fits
+from nsm.machine import MachineConfig, least_memory
+from nsm.reports.execution import POOL, Execution, execute
+from nsm.reports.viewer import Page, page
+from nsm.tasks import Task, with_ranges
+from nsm.tasks.task import EXAMINED
+from nsm.training.callbacks import scalars
+from nsm.training.evaluation import evaluate
+from nsm.training.learner import memory_state
+from nsm.training.result import Result, ranges_of, shown_range
+from nsm.training.run import RunDirectory
+
+WHICH = ("best", "last")
+LIKE = ("test", "training")
+
+
+class Table(Protocol):
+    """Columns by name: a `dict` of arrays, or a `pandas.DataFrame` where pandas is installed."""
+
+    def __getitem__(self, column: str, /) -> npt.ArrayLike: ...
+    def __len__(self) -> int: ...
+
+
+class Sequences(TypedDict, total=False):
+    """Which sequences a machine is put to."""
+
+    like: str
+    """test, or training: new sequences like those it was trained on"""
+    seed: int | None
+    slots: int | None
+    """the size of the tape, if not the machine's own"""
+    length: int | tuple[int, int]
+    repeats: int | tuple[int, int]
+    items: int | tuple[int, int]
+    item_length: int | tuple[int, int]
+    sorted_items: int | tuple[int, int]
+
+
+class Run(RunDirectory):
+    """A run's directory: `nsm.train` returns one, `nsm.open` opens one."""
+
+    def __repr__(self) -> str:
+        outcome = self.outcome()
+        return f"Run({str(self.path)!r}: {self.experiment.name}, {'not over' if outcome is None else 'finished'})"
+
+    @property
+    def metrics(self) -> Table:
+        """What was measured while training, a row per line of metrics.jsonl: step, loss, validation/bit_errors, …
+
+        What a line does not have is NaN. With pandas installed it is a DataFrame, else a dict of arrays.
+        """
+        lines = [{"step": float(line["step"]), **scalars(line)} for line in self.lines()]
+        names = dict.fromkeys(name for line in lines for name in line)
+        columns = {name: np.array([line.get(name, np.nan) for line in lines]) for name in names}
+        if find_spec("pandas") is None:
+            return columns
+        import pandas
+
+        frame: Table = pandas.DataFrame(columns)
+        return frame
+
+    @property
+    def result(self) -> Result | None:
+        """What the best machine did on the run's test, as it was measured when training ended; None before that."""
+        outcome, experiment = self.outcome(), self.experiment
+        if outcome is None or outcome.best is None:
+            return None
+        slots = experiment.machine.memory.slots if experiment.machine.memory is not None else 0
+        settings = {"which": "best", "step": outcome.best.step, "seed": experiment.seed, "slots": slots}
+        return Result(experiment.task.tested, outcome.best.figures, settings)
+
+    def test(
+        self,
+        which: str = "best",
+        sequences: int | None = None,
+        persistent: bool | None = None,
+        backend: str = "auto",
+        **chosen: Unpack[Sequences],
+    ) -> Result:
+        """Test the run's machine: `run.test(length=240, slots=512)`.
+
+        Args:
+            which: "best", the checkpoint of the lowest validation loss, or "last".
+            sequences: how many; those of the run's own test if not given.
+            persistent: whether memory goes from each batch to the next; as in training if not given.
+            backend: "auto", "reference" or "fused".
+            chosen: which sequences: `like`, `seed`, `slots`, and the task's ranges such as `length`.
+        """
+        results = self.tests(which, sequences, persistent, backend, **chosen)
+        if len(results) > 1:
+            raise UserError(f"{self.path} was trained on {', '.join(results)}: run.tests() tests them one by one")
+        return next(iter(results.values()))
+
+    def tests(
+        self,
+        which: str = "best",
+        sequences: int | None = None,
+        persistent: bool | None = None,
+        backend: str = "auto",
+        **chosen: Unpack[Sequences],
+    ) -> dict[str, Result]:
+        """`test` for every task of a mixture, by name; of any other task, the one result."""
+        choose("which", which, WHICH)
+        experiment = self.experiment
+        task, seed, slots = self.sequences(**chosen)
+        persistent = experiment.schedule.persistent if persistent is None else persistent
+        asked = experiment.schedule.test_sequences if sequences is None else at_least("sequences", sequences, 1)
+        machine = self.machine(which, backend)
+        check_room(experiment.machine, task, min(asked, EXAMINED), slots)
+        found = self.checkpoint(which)
+        # What training left in memory goes with its tape: on one of another size memory begins empty.
+        memory = memory_state(machine, found.memory) if persistent and not slots else None
+        settings = {
+            "which": which,
+            "step": found.step,
+            "like": chosen.get("like", "test"),
+            "seed": seed,
+            "slots": slots or machine.memory.slots,
+            "persistent": persistent,
+        }
+        results = {}
+        for name, part in task.parts.items():
+            sums = evaluate(machine, part, asked, seed, slots=slots, persistent=persistent, memory=memory)
+            results[name] = Result(part, sums.averages(), settings)
+        return results
+
+    def view(
+        self, out: str | Path | None = None, which: str = "best", samples: int = 3, **chosen: Unpack[Sequences]
+    ) -> Page:
+        """Watch the run's machine at work: a page, written to `out` (RUN/view.html), shown by itself in a notebook."""
+        _, text = self.watch(which, samples, **chosen)
+        return Page(text, self.path / "view.html" if out is None else Path(out))
+
+    def watch(self, which: str = "best", samples: int = 3, **chosen: Unpack[Sequences]) -> tuple[list[Execution], str]:
+        """Executions of the run's machine, and the page that shows them."""
+        choose("which", which, WHICH)
+        experiment = self.experiment
+        task, seed, slots = self.sequences(**chosen)
+        machine, step = self.machine(which), self.checkpoint(which).step
+        check_room(experiment.machine, task, max(POOL, samples), slots, samples)
+        executions = execute(machine, task, samples, seed, slots)
+        programs, controller = experiment.machine.programs, experiment.machine.controller
+        ranges = {name.replace("_", " "): shown_range(value) for name, value in ranges_of(task).items()}
+        facts = [
+            "no stored programs"
+            if programs is None
+            else f"{programs.count} stored programs a head, {programs.attention}",
+            f"{controller.size} units ({controller.kind})",
+            f"{machine.parameter_count:,} parameters",
+            f"{which} checkpoint, iteration {step:,} of {experiment.schedule.iterations:,}",
+            f"seed {experiment.seed}, test sequences of seed {seed}",
+            *(f"{name} {value}" for name, value in ranges.items() if len(task.parts) == 1),
+        ]
+        title = f"{experiment.task.name}, {experiment.machine.model.upper()}"
+        return executions, page(executions, title, facts)
+
+    def sequences(
+        self, like: str = "test", seed: int | None = None, slots: int | None = None, **ranges: int | tuple[int, int]
+    ) -> tuple[Task, int, int | None]:
+        """The task that the machine is put to, the seed of its sequences, and the size of the tape if it is another."""
+        experiment = self.experiment
+        experiment.task.require()
+        task = experiment.task.tested if choose("like", like, LIKE) == "test" else experiment.task.validation()
+        seed = experiment.seed if seed is None else at_least("seed", seed, 0)
+        if slots is not None:
+            at_least("slots", slots, 1)
+        return with_ranges(task, **ranges), seed, slots
+
+
+def check_room(machine: MachineConfig, task: Task, sequences: int, slots: int | None, traced: int = 0) -> None:
+    """Refuse sequences or a tape that no memory holds, before any of it is taken.
+
+    `sequences` go through the machine at a time; of `traced` ones the state of every step is kept.
+    """
+    size, steps = least_memory(machine, sequences, slots), task.max_length
+    shown = 4 * steps * sequences * (task.input_size + 2 * task.output_size)
+    states = steps * size.state * traced // sequences
+    fits(f"{sequences} sequences of {steps:,} steps at a time", size.weights + size.state + shown + states)

@@ -1,0 +1,178 @@
+"""What a run is: every value that decides its outcome, in one typed, frozen tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nsm.checks import UserError, at_least, choose, positive
+from nsm.machine import MachineConfig
+from nsm.tasks import Task
+from nsm.training.curriculum import Curriculum
+from nsm.tree import from_json, to_json
+
+OPTIMISERS = ("rmsprop", "adam")
+LIMIT = 1 << 32
+"""The generators of batches count seeds and steps in 32 bits."""
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """How weights are updated. The defaults are the paper's RMSprop."""
+
+    kind: str = "rmsprop"
+    """rmsprop or adam."""
+    learning_rate: float = 1e-4
+    """Learning rate of the first update."""
+    final_rate: float = 1.0
+    """The learning rate falls linearly to this share of itself over the run; 1 keeps it constant."""
+    alpha: float = 0.95
+    """RMSprop: decay of the mean square."""
+    momentum: float = 0.9
+    """RMSprop: momentum. Adam: β₁."""
+    beta2: float = 0.999
+    """Adam: β₂."""
+    epsilon: float = 1e-8
+    """Added to the root of the mean square."""
+    clip: float = 10.0
+    """Gradients are clipped by value at ± this."""
+
+    def __post_init__(self) -> None:
+        choose("optimiser", self.kind, OPTIMISERS)
+        positive("learning_rate", self.learning_rate)
+        positive("epsilon", self.epsilon)
+        positive("clip", self.clip)
+        for name in ("final_rate", "alpha", "momentum", "beta2"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise UserError(f"{name} must be between 0 and 1, was {value!r}")
+            if value == 1 and self.kind == "adam" and name in ("momentum", "beta2"):
+                raise UserError(f"{name} must be below 1 with adam, which divides by what is left of it, was {value!r}")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How training goes: batches, noise, evaluations, checkpoints."""
+
+    iterations: int = 20_000
+    """Updates, one batch each."""
+    batch_size: int = 4
+    """Sequences per update."""
+    curriculum: Curriculum | None = None
+    """Which parts of a mixture of tasks are drawn how often, as training goes on."""
+    random_slots: bool = False
+    """Draw the size of the tape afresh for every batch, log-uniform between what the sequence needs and N; validation
+    then uses the smallest."""
+    cell_noise: float = 0.0
+    """Standard deviation of Gaussian noise on the LSTM's cell while training."""
+    persistent: bool = False
+    """Memory is not wiped between batches; controller and reads are."""
+    wiped_steps: int = 0
+    """Persistent memory: wipe it nevertheless for this many iterations."""
+    key_loss: float = 0.1
+    """η_0, the weight of l_p at the first iteration; 0 leaves l_p out."""
+    key_loss_decay: float = 0.9
+    """η falls by this factor each iteration."""
+    log_every: int = 100
+    """Iterations between two lines of metrics."""
+    evaluate_every: int = 1_000
+    """Iterations between two evaluations on validation sequences."""
+    validation_sequences: int = 64
+    """How many validation sequences."""
+    follow_test: bool = False
+    """Also evaluate as many test sequences each time: a learning curve that decides nothing."""
+    test_sequences: int = 1_000
+    """How many test sequences at the end."""
+    checkpoint_every: int = 5_000
+    """Iterations between two checkpoints."""
+    keep_checkpoints: int = 2
+    """How many of the newest checkpoints stay, beside the best."""
+    solved_loss: float = 0.01
+    """A run counts as solved when its validation loss falls below this."""
+    stop_when_solved: int = 0
+    """Stop after this many solved evaluations in a row; 0 runs to the end."""
+    rewind: float = 0.0
+    """When the validation loss is this much above the best one, resume from the best checkpoint; 0: never."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.iterations, int) and self.iterations >= LIMIT:
+            raise UserError(f"iterations must be below {LIMIT:,}, was {self.iterations:,}")
+        for name in ("iterations", "batch_size", "log_every", "evaluate_every", "validation_sequences"):
+            at_least(name, getattr(self, name), 1)
+        for name in ("test_sequences", "checkpoint_every", "keep_checkpoints"):
+            at_least(name, getattr(self, name), 1)
+        for name in ("stop_when_solved", "wiped_steps"):
+            at_least(name, getattr(self, name), 0)
+        for name in ("cell_noise", "key_loss", "key_loss_decay", "solved_loss", "rewind"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                raise UserError(f"{name} must be at least 0, was {value!r}")
+        if not isinstance(self.curriculum, Curriculum | None):
+            raise UserError(f"curriculum must be of type Curriculum or None, was {type(self.curriculum).__name__}")
+        if self.curriculum is not None and not self.curriculum.comparable:
+            if self.stop_when_solved:
+                raise UserError("stop_when_solved must be 0 for continual learning: it would end in the first phase")
+            if self.rewind:
+                raise UserError("rewind must be 0 for continual learning: the losses of different phases don't compare")
+        if self.wiped_steps and not self.persistent:
+            raise UserError(f"wiped_steps must be 0 unless memory is persistent, was {self.wiped_steps}")
+        if self.persistent and self.random_slots:
+            raise UserError("persistent and random_slots exclude each other: what persists needs a tape of one size")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One training run: a task, a machine, an optimiser, a schedule and a seed decide every byte of it."""
+
+    task: Task
+    machine: MachineConfig
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    schedule: Schedule = field(default_factory=Schedule)
+    seed: int = 0
+    """Random seed for weights, data and noise."""
+    start: str | None = None
+    """The sha256 of the weights it starts from, if the seed does not draw them."""
+    processes: int = 1
+    """Processes that divide each batch among them; the sums of their gradients round differently for each number."""
+
+    def __post_init__(self) -> None:
+        parts = {"task": Task, "machine": MachineConfig, "optimiser": Optimiser, "schedule": Schedule}
+        for name, kind in parts.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise UserError(f"{name} must be of type {kind.__name__}, was {type(value).__name__}")
+        batch = self.schedule.batch_size
+        if at_least("processes", self.processes, 1) > batch:
+            raise UserError(f"batch_size must be at least 1 for each of the {self.processes} processes, was {batch}")
+        if self.schedule.persistent and self.processes > 1:
+            raise UserError("persistent memory needs one process: it belongs to a whole batch")
+        if at_least("seed", self.seed, 0) >= LIMIT:
+            raise UserError(f"seed must be below {LIMIT:,}, was {self.seed:,}")
+        controller = self.machine.controller.kind
+        if self.schedule.cell_noise and controller != "lstm":
+            raise UserError(f"cell_noise needs an lstm controller, was {controller!r}")
+        if self.schedule.curriculum is not None:
+            self.schedule.curriculum.check(self.task)
+
+    @property
+    def name(self) -> str:
+        """For people: copy, nutm."""
+        return f"{self.task.name}, {self.machine.model}"
+
+    def check(self) -> None:
+        """Refuse what could not be read again, and what only shows with the task's data at hand.
+
+        That is missing data, or a machine of other sizes.
+        """
+        from_json(Experiment, to_json(self, "experiment"), "experiment")
+        self.task.require()
+        task, machine = self.task, self.machine
+        for name, form in ((task.name, task), (f"the test of {task.name}", task.tested)):
+            if (form.input_size, form.output_size) != (machine.input_size, machine.output_size):
+                raise UserError(
+                    f"{name} has {form.input_size} inputs and {form.output_size} outputs, "
+                    f"the machine {machine.input_size} and {machine.output_size}"
+                )
+
+    def rate(self, step: int) -> float:
+        """The learning rate of the update that follows `step` updates."""
+        share = 1 + (self.optimiser.final_rate - 1) * step / max(1, self.schedule.iterations)
+        return self.optimiser.learning_rate * share
