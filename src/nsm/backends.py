@@ -43,9 +43,9 @@ def fused(
 ) -> tuple[Tensor, MachineState, list[Tensor]]:
     """All steps in one operator: the outputs, the final state, and what was traced, in the operator's order."""
     # Not at the top: Numba takes half as long to import as torch, and the reference has no use for it.
-    from nsm.fused import operators
+    from nsm.fused import kernels, operators
 
-    level = {False: 0, True: operators.WITH_ADDRESSES, "memory": operators.WITH_TAPES}[trace]
+    level = {False: 0, True: kernels.WITH_ADDRESSES, "memory": kernels.WITH_TAPES}[trace]
     leaves = [*state.controller, *state.memory, state.read]
     out, final, happened, _ = operators.run(operator, x, leaves, weights, *noise, lengths, description, level)
     controller, memory, split = type(state.controller), type(state.memory), len(state.controller)

@@ -160,7 +160,7 @@ def test_a_cache_where_nothing_can_be_locked_is_done_without(tmp_path, run):
 HELPED = """
 import os
 import sys
-from nsm.fused import passes
+from nsm.fused import compiling
 
 program = '''
 try:
@@ -172,7 +172,7 @@ with open({fifo!r}, "w") as file:
     import time
     time.sleep(600)
 '''
-with passes.helper(program.format(fifo=sys.argv[1])) as other:
+with compiling.helper(program.format(fifo=sys.argv[1])) as other:
     {then}
 """
 
@@ -202,4 +202,6 @@ def test_there_is_none_without_a_cache(tmp_path, run):
     """It would have nowhere to leave what it compiles."""
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)
-    assert run("from nsm.fused import passes\nwith passes.helper('') as other:\n    print(other)\n")[0] == "None\n"
+    assert (
+        run("from nsm.fused import compiling\nwith compiling.helper('') as other:\n    print(other)\n")[0] == "None\n"
+    )

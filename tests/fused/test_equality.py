@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import nsm
 from fused.compare import Case, assert_equal
 from nsm.experiments.choice import as_in_the_paper, as_the_authors
-from nsm.fused import passes, tape
+from nsm.fused import kernels, tape
 
 ATTENTION = ("key-value", "direct", "uniform", "gumbel")
 
@@ -64,7 +64,7 @@ def test_controllers_whose_rows_are_kept_apart(memory, controller):
     norm = controller == "lstm"
     programs = nsm.Programs(2, attention="direct")
     machine = build(MEMORIES[memory], programs, controller, size=250, norm=norm)
-    assert passes.kernels(machine._description, 5, 3).sizes.size_p == 272
+    assert kernels.kernels(machine._description, 5, 3).sizes.size_p == 272
     assert_equal(Case(machine, 3, 2, lengths=[3, 2]))
 
 
@@ -103,7 +103,7 @@ def test_batches_of_several_chunks(memory, batch):
 
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_long_sequences_in_stretches(memory, monkeypatch):
-    monkeypatch.setattr(passes, "LIMIT", 40_000)
+    monkeypatch.setattr(kernels, "LIMIT", 40_000)
     machine = build(MEMORIES[memory], nsm.Programs(2))
     assert_equal(Case(machine, 11, 3, lengths=[11, 4, 8], cell_noise=0.1))
 

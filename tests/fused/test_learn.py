@@ -8,7 +8,7 @@ import torch
 
 import nsm
 from fused.compare import TIMES, TOLERANCE, errors
-from nsm.fused import passes
+from nsm.fused import kernels
 from nsm.tasks import Batch, Copy
 from nsm.training.experiment import Experiment, Schedule
 from nsm.training.learner import FusedLearner
@@ -50,11 +50,11 @@ def reference(machine, dtype):
     return {"loss": loss.detach().numpy(), **{n: g.numpy() for n, g in zip(names, gradients, strict=True)}}
 
 
-@pytest.mark.parametrize("limit", [passes.LIMIT, 20_000])
+@pytest.mark.parametrize("limit", [kernels.LIMIT, 20_000])
 @pytest.mark.parametrize("memory", MEMORIES, ids=lambda memory: type(memory).__name__)
 def test_the_gradient_is_the_whole_batchs(memory, limit, monkeypatch):
     """Of chunks of unequal size and weight in the loss, with the learned initial state's, in stretches or not."""
-    monkeypatch.setattr(passes, "LIMIT", limit)
+    monkeypatch.setattr(kernels, "LIMIT", limit)
     made = learner(memory)
     exact = reference(made.machine, torch.float64)
     assert any(name.startswith("controller.initial.") for name in exact)

@@ -21,7 +21,7 @@ from fused.compare import Case
 from nsm import description
 from nsm.checks import UserError
 from nsm.description import parse
-from nsm.fused import operators, passes, threads
+from nsm.fused import kernels, operators, threads
 
 MEMORIES = {
     "ntm": nsm.NTM(slots=16, width=6),
@@ -478,7 +478,7 @@ def test_neither_the_default_device_nor_precision_matter(x, default):
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_without_a_gradient_stretches_of_a_ragged_batch_follow_each_other(memory, monkeypatch):
     """A sequence stays with its thread from stretch to stretch, however many others have ended."""
-    monkeypatch.setattr(passes, "FORGOTTEN", 1 << 14)
+    monkeypatch.setattr(kernels, "FORGOTTEN", 1 << 14)
     machine, x, lengths = make(memory), torch.randn(40, 24, 5), [40, 3, 24, 31, 1, 17] * 4
     expected, final = machine(x, lengths=lengths)
     before = torch.get_num_threads()

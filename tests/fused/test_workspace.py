@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import nsm
-from nsm.fused import passes, workspace
+from nsm.fused import plans, workspace
 from nsm.fused.workspace import HELD, LARGE, Pool, pool
 from nsm.tasks import Copy
 from nsm.training.experiment import Experiment, Schedule
@@ -54,7 +54,7 @@ def test_training_on_random_tapes_and_lengths_leaves_no_more_than_the_bound(smal
         assert held() <= small
     assert len(learner._states) <= 17
     assert len(learner.kernels._rooms) <= 1025
-    assert passes.plans.cache_info().maxsize == 128
+    assert plans.plans.cache_info().maxsize == 128
 
 
 def test_a_block_that_somebody_has_is_nobody_elses():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from nsm.fused.cache import kernel
-from nsm.fused.lanes import MANY_REGISTERS, choose_smaller, fma, load, splat, spread, store, total
+from nsm.fused.lanes import MANY_REGISTERS, choose_smaller, fma, load, splat, spread, store, total, transpose_block
 
 
 @kernel
@@ -394,3 +394,27 @@ def add_into(a, a0, c, c0, width):
     """c += a over `width` numbers, a multiple of 16."""
     for i in range(0, width, 16):
         store(c, c0 + i, load(c, c0 + i) + load(a, a0 + i))
+
+
+@kernel
+def copy_block(a, a0, lda, rows, columns, c, c0, ldc):
+    """C = A, sixteen numbers at a time as far as they go."""
+    whole = columns // 16 * 16
+    for i in range(rows):
+        source, target = a0 + i * lda, c0 + i * ldc
+        for j in range(0, whole, 16):
+            store(c, target + j, load(a, source + j))
+        for j in range(whole, columns):
+            c[target + j] = a[source + j]
+
+
+@kernel
+def transpose(a, a0, lda, rows, columns, c, c0, ldc):
+    """C = Aᵀ, in whole blocks as far as they go."""
+    whole, wide = rows // 16 * 16, columns // 16 * 16
+    for i in range(0, whole, 16):
+        for j in range(0, wide, 16):
+            transpose_block(a, a0 + i * lda + j, lda, c, c0 + j * ldc + i, ldc)
+    for i in range(rows):
+        for j in range(wide if i < whole else 0, columns):
+            c[c0 + j * ldc + i] = a[a0 + i * lda + j]

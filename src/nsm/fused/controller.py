@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsm.fused.algebra import accumulate, accumulate_few, add_into, few, fill, multiply_panels
+from nsm.fused.algebra import accumulate, accumulate_few, add_into, few, fill, multiply_panels, transpose
 from nsm.fused.cache import kernel
 from nsm.fused.clock import CONTROLLER, GATES, lap
 from nsm.fused.functions import sigmoid, tanh
 from nsm.fused.lanes import fma, load, splat, store, total
-from nsm.fused.layout import FEED_FORWARD, GRU, LSTM, transpose
+from nsm.fused.layout import FEED_FORWARD, GRU, LSTM
 
 NORM_EPSILON = 1e-5
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
 from nsm.fused import clock
-from nsm.fused.algebra import accumulate, copy, fill, multiply
+from nsm.fused.algebra import copy, fill
 from nsm.fused.cache import kernel
 from nsm.fused.clock import lap
 from nsm.fused.functions import sigmoid, softplus
-from nsm.fused.lanes import choose_smaller, fma, load, numbers, rounded, splat, spread, store, total
+from nsm.fused.lanes import fma, load, splat, spread, store, total
 from nsm.fused.layout import XI, Array, Order, mask, padded
+from nsm.fused.links import follow, follow_back, followed_back, link, link_back, relink
 from nsm.fused.tape import (
     STILL,
     Leaf,
@@ -30,12 +30,10 @@ from nsm.fused.tape import (
     version,
     versions,
 )
+from nsm.fused.usage import SCALE, allocate, allocate_back, usage_back
 from nsm.fused.workspace import Room
-from nsm.memories.dnc import USAGE_EPSILON, DNCState
-from nsm.memories.memory import RESOLUTION
+from nsm.memories.dnc import DNCState
 
-LIFT, SCALE = np.float32(USAGE_EPSILON), np.float32(1 - USAGE_EPSILON)
-STEPS = np.float32(1 / RESOLUTION)
 # What is kept of the write's activated interface, per row: β, 1/|k|, g_a, g_w, dβ/dξ, then erase. Before it comes the
 # reads': dβ/dξ and free gates, R each, and from `strengths` on β and 1/|k|.
 STRENGTH, KEY_INVERSE, ALLOCATE, WRITE, SLOPE, ERASE = range(6)
@@ -115,77 +113,6 @@ def start(m):
     """What depends on the initial state alone."""
     for b in range(m.batch):
         norms(m, b, b)
-
-
-@kernel
-def ranks(values, v, out, o, n_p):
-    """Per slot, how many slots come before it: those that hold less, and of those that hold the same the ones before.
-
-    N² comparisons, but sixteen at a time and none to mispredict.
-    """
-    one, zero = splat(np.float32(1.0)), splat(np.float32(0.0))
-    for i in range(0, n_p, 16):
-        x, r0, r1, r2, r3 = load(values, v + i), zero, zero, zero, zero
-        for j in range(v, v + i, 4):
-            r0 = choose_smaller(x, spread(values, j), r0, r0 + one)
-            r1 = choose_smaller(x, spread(values, j + 1), r1, r1 + one)
-            r2 = choose_smaller(x, spread(values, j + 2), r2, r2 + one)
-            r3 = choose_smaller(x, spread(values, j + 3), r3, r3 + one)
-        for j in range(16):
-            y = spread(values, v + i + j)
-            equal = choose_smaller(splat(np.float32(j)), numbers(), choose_smaller(x, y, zero, one), zero)
-            r0 = r0 + choose_smaller(y, x, one, equal)
-        for j in range(v + i + 16, v + n_p, 4):
-            r0 = choose_smaller(spread(values, j), x, r0 + one, r0)
-            r1 = choose_smaller(spread(values, j + 1), x, r1 + one, r1)
-            r2 = choose_smaller(spread(values, j + 2), x, r2 + one, r2)
-            r3 = choose_smaller(spread(values, j + 3), x, r3 + one, r3)
-        store(out, o + i, (r0 + r1) + (r2 + r3))
-
-
-@kernel
-def allocate(m, row, now):
-    """φ and the products Π_{i<j} u[φ_i] of the allocation, from the usage lifted to u = ε + (1 − ε) usage.
-
-    φ is that of the usage rounded to its resolution.
-    """
-    n, n_p, line = m.slots, m.slots_p, row * m.slots_p
-    lifted, rank, step = 0, n_p, 2 * n_p
-    for i in range(0, n_p, 16):
-        u = load(m.usage, now * n_p + i)
-        store(m.scratch, lifted + i, fma(u, splat(SCALE), splat(LIFT)))
-        # What is no number comes after all that are, and what is no slot after all that are.
-        whole, most, last = rounded(u * splat(STEPS)), splat(np.float32(1e30)), splat(np.float32(np.inf))
-        whole = choose_smaller(whole, most, whole, most)
-        store(m.scratch, step + i, choose_smaller(splat(np.float32(0.5)), load(m.mask, i), whole, last))
-    ranks(m.scratch, step, m.scratch, rank, n_p)
-    for i in range(n):
-        m.order[line + int(m.scratch[rank + i])] = i
-    fill(m.product, line + n_p - 16, 16, np.float32(0.0))
-    product = np.float32(1.0)
-    for j in range(n):
-        i = m.order[line + j]
-        m.product[line + i] = product
-        product *= m.scratch[lifted + i]
-
-
-@kernel
-def allocate_back(m, row, now, da, du):
-    """From da (scratch[da …]) of the allocation to the usage: du (scratch[du …]).
-
-    a_j = (1 − u_j) P_j,  P_j = Π_{i<j} u_i,  u = ε + (1 − ε) usage      in the order φ, which has no gradient
-
-    u_j is in a_j, and as a factor in every later P_k: da_k/du_j = (1 − u_k) P_j Π_{j<i<k} u_i.
-    With Q_j = Σ_{k>j} da_k (1 − u_k) Π_{j<i<k} u_i     du_j = P_j (Q_j − da_j)
-    and from the last slot down, without a division     Q_{j−1} = da_j (1 − u_j) + u_j Q_j
-    """
-    line = row * m.slots_p
-    q = np.float32(0.0)
-    for j in range(m.slots - 1, -1, -1):
-        i = m.order[line + j]
-        u, d = m.usage[now * m.slots_p + i], m.scratch[da + i]
-        m.scratch[du + i] = m.product[line + i] * (q - d) * SCALE
-        q = d * (SCALE * (np.float32(1.0) - u)) + (u * SCALE + LIFT) * q
 
 
 @kernel
@@ -275,138 +202,6 @@ def rewrite(m, sizes, table, t, b, row, previous, xi):
         relink(m, version(m, b, t, 0) * size, version(m, b, t, 1) * size, row, before)
 
 
-# --- temporal links ---------------------------------------------------------------------------------------------------
-
-
-@kernel
-def link(m, b, t, row, before):
-    """L[i,j] = (1 − w[i] − w[j]) L'[i,j] + w[i] p'[j], and no slot follows itself;  p = (1 − Σ w) p' + w."""
-    n_p, size, now = m.slots_p, m.slots * m.slots_p, m.batch + row
-    address = (now * (m.reads + 1) + m.reads) * n_p
-    old, new = version(m, b, t, 0) * size, version(m, b, t, 1) * size
-    if t % m.keep == 0:
-        if t > 0:
-            copy(m.links, (m.keep * m.batch + b) * size, m.links, old, size)
-        if m.kept_links.size:
-            copy(m.links, old, m.kept_links, (t // m.keep * m.batch + b) * size, size)
-    relink(m, old, new, row, before)
-    sums = splat(np.float32(0.0))
-    for i in range(0, n_p, 16):
-        sums = sums + load(m.address, address + i)
-    left = splat(np.float32(1.0) - total(sums))
-    for i in range(0, n_p, 16):
-        last = load(m.precedence, before * n_p + i)
-        store(m.precedence, now * n_p + i, fma(left, last, load(m.address, address + i)))
-
-
-@kernel
-def relink(m, old, new, row, before):
-    """The links alone, from links[old …] to links[new …]; p' is line `before` of the precedence."""
-    n_p, address, last = m.slots_p, ((m.batch + row) * (m.reads + 1) + m.reads) * m.slots_p, before * m.slots_p
-    for i in range(m.slots):
-        w = spread(m.address, address + i)
-        left = splat(np.float32(1.0)) - w
-        for j in range(0, n_p, 16):
-            kept = (left - load(m.address, address + j)) * load(m.links, old + i * n_p + j)
-            store(m.links, new + i * n_p + j, fma(w, load(m.precedence, last + j), kept))
-        m.links[new + i * n_p + i] *= np.float32(0.0)  # as the reference does: what is no number stays none
-
-
-@kernel
-def follow(m, b, t, row, xi, raw, earlier, addresses):
-    """w_r = π₁ Lᵀ w_r' + π₂ c_r + π₃ L w_r',  π = softmax of three modes at xi[raw …], w_r' at address[earlier …]."""
-    heads, n_p = m.reads, m.slots_p
-    links = version(m, b, t, 1) * m.slots * n_p
-    behind, found = row * 2 * heads * n_p, row * heads * n_p
-    ahead = behind + heads * n_p
-    fill(m.followed, behind, 2 * heads * n_p, np.float32(0.0))
-    multiply(m.address, earlier, n_p, m.links, links, n_p, m.followed, behind, n_p, heads, m.slots, n_p)
-    gather(m.address, earlier, n_p, m.links, links, n_p, m.followed, ahead, n_p, heads, m.slots, n_p)
-    for r in range(heads):
-        mode, from_ = (row * heads + r) * 3, raw + 3 * r
-        top = max(xi[from_], xi[from_ + 1], xi[from_ + 2])
-        e0, e1, e2 = math.exp(xi[from_] - top), math.exp(xi[from_ + 1] - top), math.exp(xi[from_ + 2] - top)
-        share = 1.0 / (e0 + e1 + e2)
-        m.modes[mode], m.modes[mode + 1], m.modes[mode + 2] = e0 * share, e1 * share, e2 * share
-        for i in range(r * n_p, (r + 1) * n_p, 16):
-            w = spread(m.modes, mode) * load(m.followed, behind + i)
-            w = fma(spread(m.modes, mode + 1), load(m.found, found + i), w)
-            store(m.address, addresses + i, fma(spread(m.modes, mode + 2), load(m.followed, ahead + i), w))
-
-
-@kernel
-def follow_back(m, row, d_xi, dx):
-    """From dw_r (scratch, a line a head) to the modes, to `d_followed`, and to content, which takes the place of dw_r.
-
-    w = π₁ behind + π₂ c + π₃ ahead     dπ_k = π_k (s_k − Σ π s) with s the sums of dw times each;  d behind = π₁ dw …
-    """
-    heads, n_p = m.reads, m.slots_p
-    behind, found = row * 2 * heads * n_p, row * heads * n_p
-    ahead, zero = behind + heads * n_p, splat(np.float32(0.0))
-    for r in range(heads):
-        mode = (row * heads + r) * 3
-        s0, s1, s2 = zero, zero, zero
-        for i in range(r * n_p, (r + 1) * n_p, 16):
-            dw = load(m.scratch, i)
-            s0 = fma(dw, load(m.followed, behind + i), s0)
-            s1 = fma(dw, load(m.found, found + i), s1)
-            s2 = fma(dw, load(m.followed, ahead + i), s2)
-            store(m.d_followed, i, spread(m.modes, mode) * dw)
-            store(m.scratch, i, spread(m.modes, mode + 1) * dw)
-            store(m.d_followed, heads * n_p + i, spread(m.modes, mode + 2) * dw)
-        d0, d1, d2 = total(s0), total(s1), total(s2)
-        inner = m.modes[mode] * d0 + m.modes[mode + 1] * d1 + m.modes[mode + 2] * d2
-        d_xi[dx + 3 * r] = m.modes[mode] * (d0 - inner)
-        d_xi[dx + 3 * r + 1] = m.modes[mode + 1] * (d1 - inner)
-        d_xi[dx + 3 * r + 2] = m.modes[mode + 2] * (d2 - inner)
-
-
-@kernel
-def link_back(m, b, t, row, before, earlier):
-    """From what followed the links, and the dL and dp that come from the step after, to the write (scratch[0 …]) and to
-    dL' and dp'.
-
-        behind_r = Lᵀ w_r',  ahead_r = L w_r'     dL[i,j] += Σ_r w_r'[i] d behind_r[j] + d ahead_r[i] w_r'[j]
-        p = (1 − Σ w) p' + w                      dw += dp − Σ dp p',  dp' = (1 − Σ w) dp
-        L = (1 − w[i] − w[j]) L' + w[i] p'[j]     dw[i] += Σ_j dL (p'[j] − L'),  dw[j] −= Σ_i dL L'
-                                                  dp'[j] += Σ_i dL w[i],  dL' = (1 − w[i] − w[j]) dL
-    """
-    heads, n_p, size = m.reads, m.slots_p, m.slots * m.slots_p
-    address, last, mine = ((m.batch + row) * (heads + 1) + heads) * n_p, before * n_p, b * n_p
-    old, links, one = version(m, b, t, 0) * size, b * size, splat(np.float32(1.0))
-    accumulate(m.address, earlier, n_p, m.d_followed, 0, n_p, m.d_links, links, n_p, heads, m.slots, n_p)
-    accumulate(m.d_followed, heads * n_p, n_p, m.address, earlier, n_p, m.d_links, links, n_p, heads, m.slots, n_p)
-    sums, along = splat(np.float32(0.0)), splat(np.float32(0.0))
-    for i in range(0, n_p, 16):
-        sums = sums + load(m.address, address + i)
-        along = fma(load(m.d_precedence, mine + i), load(m.precedence, last + i), along)
-    left, inner = one - splat(total(sums)), splat(total(along))
-    for i in range(0, n_p, 16):
-        dp = load(m.d_precedence, mine + i)
-        store(m.scratch, i, load(m.scratch, i) + (dp - inner) * load(m.mask, i))
-        store(m.d_precedence, mine + i, left * dp)
-    for i in range(m.slots):
-        place, w = links + i * n_p, spread(m.address, address + i)
-        m.d_links[place + i] = np.float32(0.0)
-        sums = splat(np.float32(0.0))
-        for j in range(0, n_p, 16):
-            d, was = load(m.d_links, place + j), load(m.links, old + i * n_p + j)
-            sums = fma(d, load(m.precedence, last + j) - was, sums)
-            store(m.scratch, j, fma(-d, was, load(m.scratch, j)))
-            store(m.d_precedence, mine + j, fma(d, w, load(m.d_precedence, mine + j)))
-            store(m.d_links, place + j, (one - w - load(m.address, address + j)) * d)
-        m.scratch[i] += total(sums)
-
-
-@kernel
-def followed_back(m, b, t):
-    """What followed the links goes back to the addresses before:  dw_r' += L d behind_r + Lᵀ d ahead_r."""
-    heads, n_p, carry = m.reads, m.slots_p, b * (m.reads + 1) * m.slots_p
-    links = version(m, b, t, 1) * m.slots * n_p
-    gather(m.d_followed, 0, n_p, m.links, links, n_p, m.d_address, carry, n_p, heads, m.slots, n_p)
-    multiply(m.d_followed, heads * n_p, n_p, m.links, links, n_p, m.d_address, carry, n_p, heads, m.slots, n_p)
-
-
 # --- and back ---------------------------------------------------------------------------------------------------------
 
 
@@ -447,42 +242,6 @@ def write_back(m, b, row, tape, now, xi, wx, d_xi, dx):
         store(m.scratch, 3 * n_p + i, splat(g_w * g_a) * dw)
     d_xi[dx + 3 * width + 1] = total(d_allocate) * g_w * g_a * (np.float32(1.0) - g_a)
     d_xi[dx + 3 * width + 2] = total(d_write) * g_w * (np.float32(1.0) - g_w)
-
-
-@kernel
-def usage_back(m, b, row, before, du, d_xi, dx):
-    """From du (d_usage, and from the allocation scratch[du …]) to the free gates, the usage and the addresses before.
-
-        u = s ψ,  s = u' + w' − u' w'     ds = du ψ,  dψ = du s,  du' = ds (1 − w'),  dw' = ds (1 − u')
-        ψ = Π_r (1 − f_r w_r')            df_r = −Σ t_r w_r',  dw_r' = −f_r t_r   with t_r = dψ Π_{q≠r} (1 − f_q w_q')
-
-    The product without r is the one of the heads before r, a line each in scratch behind du, times that of those after.
-    """
-    n_p, heads, free = m.slots_p, m.reads, row * m.kept + m.reads
-    earlier, carry, lines = before * (heads + 1) * n_p, b * (heads + 1) * n_p, du + n_p
-    one = splat(np.float32(1.0))
-    for i in range(0, n_p, 16):
-        d = load(m.d_usage, b * n_p + i) + load(m.scratch, du + i)
-        u, w = load(m.usage, before * n_p + i), load(m.address, earlier + heads * n_p + i)
-        product = one
-        for r in range(heads):
-            store(m.scratch, lines + r * n_p + i, product)
-            product = product * fma(-load(m.address, earlier + r * n_p + i), spread(m.acts, free + r), one)
-        ds = d * product
-        store(m.d_usage, b * n_p + i, ds * (one - w))
-        store(m.d_address, carry + heads * n_p + i, ds * (one - u))
-        product = d * fma(w, one - u, u)
-        for r in range(heads - 1, -1, -1):
-            f, w = spread(m.acts, free + r), load(m.address, earlier + r * n_p + i)
-            t = product * load(m.scratch, lines + r * n_p + i)
-            product = product * fma(-w, f, one)
-            store(m.d_address, carry + r * n_p + i, -f * t)
-            store(m.scratch, lines + r * n_p + i, t * w)
-    for r in range(heads):
-        f, sums = m.acts[free + r], splat(np.float32(0.0))
-        for i in range(0, n_p, 16):
-            sums = sums + load(m.scratch, lines + r * n_p + i)
-        d_xi[dx + heads * (m.width + 1) + r] = -total(sums) * f * (np.float32(1.0) - f)
 
 
 @kernel

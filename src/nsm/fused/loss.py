@@ -6,6 +6,9 @@ import math
 
 from nsm.fused.cache import kernel
 
+BINARY, SOFTMAX = range(2)
+"""Which one a call asks for."""
+
 
 @kernel
 def binary_cross_entropy(logits, row, targets, target, channels, share, gradient):

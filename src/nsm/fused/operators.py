@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from nsm.checks import UserError
-from nsm.fused import passes
+from nsm.fused.compiling import compile_for
+from nsm.fused.kernels import WITH_TAPES, Kernels, kernels
 from nsm.fused.layout import STATIC
-from nsm.fused.passes import Given, Kernels, Run, addresses, kernels
-from nsm.fused.workspace import Block, floats, pool
+from nsm.fused.passes import Given, Pass
+from nsm.fused.workspace import Block, addresses, floats, pool
 from nsm.memories import MEMORIES
 
-WITH_ADDRESSES, WITH_TAPES = passes.WITH_ADDRESSES, passes.WITH_TAPES
 INPUTS = "Tensor x, Tensor[] state, Tensor[] parameters, Tensor? cell_noise, Tensor? program_noise, Tensor? lengths"
 FORWARD = f"({INPUTS}, str description, int trace, bool keep=False) -> (Tensor, Tensor[], Tensor[], Tensor)"
 BACKWARD = (
@@ -134,8 +134,8 @@ def _forward(*arguments: Any) -> Found:
     call, keep = _call(arguments)
     k, threads = call.kernels, torch.get_num_threads()
     given, held = call.given()
-    run, parameters = Run(k, given, threads), _contiguous(call.parameters)
-    passes.compile_for(k.tape.config)
+    run, parameters = Pass(k, given, threads), _contiguous(call.parameters)
+    compile_for(k.tape.config)
     shape = given.steps, given.batch, k.sizes.outputs
     # Of the input's kind: torch.empty would go by what is the default device and precision.
     out = call.x.new_empty(shape) if min(given.lengths) == given.steps else call.x.new_zeros(shape)
@@ -162,7 +162,7 @@ def _backward(d_out: Tensor, d_final: Sequence[Tensor], kept: Tensor, *arguments
     call, asked, carried = _return(arguments)
     k, threads = call.kernels, torch.get_num_threads()
     given, held = call.given()
-    run = Run(k, given, threads, asked)
+    run = Pass(k, given, threads, asked)
     d_out, d_final = d_out.contiguous(), _contiguous(d_final)
     d_x = call.x.new_empty(0)
     if asked:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nsm.fused.cache import compiled, entry
-from nsm.fused.lanes import floats_at, fma, load, maximum, minimum, root, rows_at, splat, store, total, unfold
+from nsm.fused.lanes import fma, load, maximum, minimum, root, splat, store, total
+from nsm.fused.records import floats_at, rows_at, unfold
 
 
 @compiled

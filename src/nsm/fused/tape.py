@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsm.fused.algebra import accumulate, copy, dots, fill, multiply
+from nsm.fused.algebra import accumulate, copy, copy_block, dots, fill, multiply, transpose
 from nsm.fused.cache import kernel
 from nsm.fused.functions import exp
 from nsm.fused.lanes import choose_smaller, fma, largest, load, maximum, root, splat, spread, store, total
-from nsm.fused.layout import Array, Words, copy_block, transpose
+from nsm.fused.layout import Array, Words
 from nsm.fused.workspace import Room, Span
 from nsm.similarity import EPSILON
 

@@ -7,8 +7,11 @@ page.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 from weakref import finalize
 
@@ -60,7 +63,7 @@ def _room(size: int) -> int:
 
 
 class Form:
-    """Named tuples of spans, arrays and numbers, to be laid over two blocks as records for kernels (`lanes.unfold`).
+    """Named tuples of spans, arrays and numbers, to be laid over two blocks as records for kernels (`records.unfold`).
 
     To make arrays of all of them for every call would take longer than small kernels do.
     """
@@ -204,3 +207,34 @@ def floats(block: Tensor) -> Array:
     """A block of bytes as the numbers it holds."""
     array: Any = block.numpy().view(np.float32)
     return array
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+Table = ctypes.Array[ctypes.c_int64]
+"""Words that kernels read. NumPy takes four times as long to make a small array and to tell where it is."""
+
+
+def words(values: Sequence[int]) -> Table:
+    """Numbers for a kernel."""
+    return _table(len(values))(*values)
+
+
+@cache
+def _table(size: int) -> type[Table]:
+    return ctypes.c_int64 * size
+
+
+def span_of(table: Table) -> tuple[int, int]:
+    """Where it is, and how long."""
+    return ctypes.addressof(table), len(table)
+
+
+def address(array: Array) -> int:
+    """Where an array is."""
+    return int(array.ctypes.data)
+
+
+def addresses(tensors: Iterable[Any]) -> Table:
+    """Where tensors are."""
+    return words([*map(Tensor.data_ptr, tensors)])

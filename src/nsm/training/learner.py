@@ -11,9 +11,11 @@ import numpy as np
 import torch
 
 from nsm.checks import Failed, UserError
+from nsm.fused.compiling import compile_for
+from nsm.fused.kernels import kernels
 from nsm.fused.optimiser import squares
-from nsm.fused.passes import Given, Run, address, addresses, compile_for, kernels
-from nsm.fused.workspace import pool, zeros
+from nsm.fused.passes import Given, Pass
+from nsm.fused.workspace import address, addresses, pool, zeros
 from nsm.machine import Machine, Noise
 from nsm.pretrained import check
 from nsm.programs import annealing
@@ -198,7 +200,7 @@ class FusedLearner(Learner):
             state[k.states : -1] = self.memory
         drawn = [0 if n is None else address(n) for n in noise]
         ends, slots = tuple(batch.lengths.tolist()), int(state[k.states].shape[1])
-        run = Run(k, Given(steps, size, ends, slots, addresses(state), address(batch.inputs), *drawn), self.threads)
+        run = Pass(k, Given(steps, size, ends, slots, addresses(state), address(batch.inputs), *drawn), self.threads)
         k.pack(self._where, self._weights, self.threads)
         final = [torch.empty_like(leaf) for leaf in state] if self.schedule.persistent else []
         if kind is not None and k.fits(ends, slots):
@@ -210,7 +212,9 @@ class FusedLearner(Learner):
             self.memory = type(self.machine.memory.initial_state(1))(*final[k.states : -1])
         return loss
 
-    def _apart(self, task: Task, batch: Batch, run: Run, state: list[torch.Tensor], final: list[torch.Tensor]) -> float:
+    def _apart(
+        self, task: Task, batch: Batch, run: Pass, state: list[torch.Tensor], final: list[torch.Tensor]
+    ) -> float:
         """The whole batch there, its loss, and the whole batch back."""
         k, given = self.kernels, run.given
         final = final or [torch.empty_like(leaf) for leaf in state]

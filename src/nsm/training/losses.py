@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nsm.fused.recurrence import BINARY, SOFTMAX
+from nsm.fused.loss import BINARY, SOFTMAX
 from nsm.tasks import Batch, Task
 from nsm.tasks.arrays import Floats
 from nsm.tasks.classification import Classification
