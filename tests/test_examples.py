@@ -20,26 +20,26 @@ def numbers(pattern, printed):
     return found
 
 
-def tested(printed):
+def wrong_and_perfect(printed):
     """What a test found: wrong bits per sequence, and per cent of sequences without any."""
     (found,) = numbers(r"([\d.]+) wrong bits per sequence .*, ([\d.]+)% of sequences without any", printed)
     return found
 
 
 def custom_memory(printed):
-    wrong, perfect = tested(printed)
+    wrong, perfect = wrong_and_perfect(printed)
     assert wrong < 0.1
     assert perfect > 95
 
 
 def dataset_task(printed):
-    wrong, perfect = tested(printed)
+    wrong, perfect = wrong_and_perfect(printed)
     assert wrong < 0.05
     assert perfect > 95
 
 
 def own_task(printed):
-    wrong, perfect = tested(printed)
+    wrong, perfect = wrong_and_perfect(printed)
     assert wrong < 0.1
     assert perfect > 95
     assert "Watch it work: runs/reverse/view.html" in printed

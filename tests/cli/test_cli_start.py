@@ -31,16 +31,20 @@ finally:
         ("", 2),
         ("trian copy", 2),
         ("train", 2),
-        ("train copy --modle nutm", 2),
-        ("train copy --iterations many", 2),
         ("train cpoy", 2),
         ("train copy+sort", 2),
-        ("train copy --tasks 1", 2),
-        ("train omniglot-5 --model ntm", 2),
+        ("train copy --model ntn", 2),
+        ("train copy --model ntm --programs 2", 2),
+        ("train --out run copy", 2),
+        ("train my_tasks:Reverse", 2),
+        ("train copy --import my_tasks", 2),
+        ("train copy --threads 0", 2),
         ("train copy --preset papr", 2),
         ("train copy --backend fussed", 2),
         ("eval run --like traning", 2),
         ("eval run --length ten", 2),
+        ("eval run --lenght 10", 2),
+        ("eval run --import my_tasks", 2),
         ("view run --figure picture.jpg", 2),
         ("report --runs nowhere", 2),
         ("reproduce singel", 2),
@@ -51,6 +55,7 @@ finally:
     ],
 )
 def test_help_and_mistakes_do_not_wait_for_what_does_the_work(arguments, code):
+    """But for the options of a task, which are those of an experiment."""
     command = [sys.executable, "-c", CALLED, *arguments.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code

@@ -45,7 +45,11 @@ def test_what_there_is_nothing_of_has_no_file(tmp_path):
     assert (loaded.optimiser, loaded.memory) == ({}, {})
 
 
-@pytest.mark.parametrize("named", [{"model.safetensors"}, {"state.json"}, {*FILES[:4], "../other"}, set()], ids=str)
+@pytest.mark.parametrize(
+    "named",
+    [{"model.safetensors"}, {"state.json"}, {*FILES[:4], "../other"}, set()],
+    ids=lambda names: "+".join(sorted(names)),
+)
 def test_a_manifest_names_the_files_of_a_checkpoint_and_no_others(tmp_path, named):
     path = checkpoints.save(tmp_path, checkpoint(7))
     documents.write(path / "MANIFEST.json", {"version": checkpoints.VERSION, "sha256": dict.fromkeys(named, "")})
