@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
+from nsm import tree
 from nsm.checks import UserError, choose
 from nsm.controllers import Controller
 from nsm.data import babi as data
@@ -31,8 +32,6 @@ from nsm.tasks import (
 from nsm.tasks.babi import epoch
 from nsm.training.curriculum import LookUpFirst, OneByOne
 from nsm.training.experiment import Experiment, Optimiser, Schedule
-from nsm.tree import find as find_class
-from nsm.tree import kind_of
 
 FALLING = Optimiser(learning_rate=2e-4, final_rate=0.02)
 """Ours for most synthetic tasks: at a constant rate most runs collapse again at some time after having learned."""
@@ -361,7 +360,7 @@ def own(task: Task) -> Recipe:
         adam = Optimiser("adam", learning_rate=1e-3, final_rate=0.05)
         return Experiment(task, machine, adam, Schedule(10_000, batch_size=16), choice.seed)
 
-    make.__name__, make.__doc__ = task.name, f"{kind_of(type(task))}, a task of your own."
+    make.__name__, make.__doc__ = task.name, f"{tree.kind_of(type(task))}, a task of your own."
     return Recipe(make)
 
 
@@ -377,7 +376,7 @@ def find(name: str) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]
     if ":" in name:
-        return own(_made(find_class(Task, name, "the task")))
+        return own(_made(tree.find(Task, name, "the task")))
     if "+" in name:
         return _with(sequence, name, tasks=tuple(name.split("+")))
     kind, _, rest = name.partition("-")
@@ -396,7 +395,9 @@ def _made(kind: type[Task]) -> Task:
     try:
         return kind()
     except TypeError as error:
-        raise UserError(f"{kind_of(kind)} can't be made without arguments, give its fields defaults: {error}") from None
+        raise UserError(
+            f"{tree.kind_of(kind)} can't be made without arguments, give its fields defaults: {error}"
+        ) from None
 
 
 def _with(recipe: Recipe, name: str, **own: object) -> Recipe:
