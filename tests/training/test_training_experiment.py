@@ -303,3 +303,12 @@ def test_kinds_differ_where_trees_are_alike():
     one, other = (to_json(MachineConfig(3, 2, memory=memory(4, 4))) for memory in (NTM, DNC))
     assert one["memory"]["kind"] != other["memory"]["kind"]
     assert isinstance(from_json(MachineConfig, through_a_file(other)).memory, DNC)
+
+
+def test_the_learning_rate_rises_and_falls():
+    schedule = Schedule(iterations=100)
+    constant = Experiment(Copy(), MachineConfig(10, 8), Optimiser(learning_rate=1.0, final_rate=0.5), schedule)
+    assert [constant.rate(step) for step in (0, 50, 100)] == [1.0, 0.75, 0.5]
+    rising = replace(constant, optimiser=replace(constant.optimiser, warm_up=10, final_rate=1.0))
+    assert [rising.rate(step) for step in (0, 4, 9, 50)] == pytest.approx([0.1, 0.5, 1.0, 1.0])
+    refused("warm_up must be an integer", lambda: Optimiser(warm_up=-1))

@@ -23,6 +23,8 @@ class Optimiser:
     """rmsprop or adam."""
     learning_rate: float = 1e-4
     """Learning rate of the first update."""
+    warm_up: int = 0
+    """Iterations over which the learning rate rises linearly to its first value."""
     final_rate: float = 1.0
     """The learning rate falls linearly to this share of itself over the run; 1 keeps it constant."""
     alpha: float = 0.95
@@ -39,6 +41,7 @@ class Optimiser:
     def __post_init__(self) -> None:
         choose("optimiser", self.kind, OPTIMISERS)
         positive("learning_rate", self.learning_rate)
+        at_least("warm_up", self.warm_up, 0)
         positive("epsilon", self.epsilon)
         positive("clip", self.clip)
         for name in ("final_rate", "alpha", "momentum", "beta2"):
@@ -175,4 +178,5 @@ class Experiment:
     def rate(self, step: int) -> float:
         """The learning rate of the update that follows `step` updates."""
         share = 1 + (self.optimiser.final_rate - 1) * step / max(1, self.schedule.iterations)
-        return self.optimiser.learning_rate * share
+        rising = min(1.0, (step + 1) / max(1, self.optimiser.warm_up))
+        return self.optimiser.learning_rate * share * rising
