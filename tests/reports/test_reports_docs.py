@@ -29,16 +29,34 @@ def test_python_runs_as_it_stands(code, tmp_path):
     assert ran.returncode == 0, ran.stderr
 
 
+def options_of(command, task):
+    """What a command takes; of training what all tasks take, and what this one does."""
+    ours = [f"{command} "]
+    if command == "train":
+        recipe = "sequence" if "+" in task else task if f"train {task} " in "\n".join(OPTIONS) else task.split("-")[0]
+        ours = ["train TASK ", f"train {recipe} "]
+    return {line.split(":")[0].split()[-1] for line in OPTIONS if line.startswith(tuple(ours))}
+
+
 @pytest.mark.parametrize("text", blocks("bash"))
 def test_commands_and_their_options_exist(text):
     for line in text.splitlines():
         words = shlex.split(line, comments=True)
         if words and words[0] in ("./nsm", "nsm"):
             command, options = words[1], [word.split("=")[0] for word in words if word.startswith("--")]
-            known = [line.split(":")[0] for line in OPTIONS]
-            assert any(entry.startswith(f"{command} ") for entry in known), line
-            for option in options:
-                assert option == "--help" or f"{command} {option}" in known, line
+            known = options_of(command, words[2] if len(words) > 2 else "")
+            assert known, line
+            assert set(options) <= known | {"--help"}, line
+
+
+def test_options_that_do_not_exist_are_found():
+    assert {"--iterations", "--task.length", "--seed"} <= options_of("train", "copy")
+    assert "--classes" in options_of("train", "omniglot-10")
+    assert "--classes" not in options_of("train", "copy")
+    assert "--task.subtasks.0.width" in options_of("train", "copy+repeat-copy")
+    assert "--size" not in options_of("train", "copy") | options_of("eval", "")
+    assert "--which" in options_of("eval", "")
+    assert not options_of("trian", "copy")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
