@@ -2,7 +2,7 @@
 
 What is read is a regular file of a bounded size, in UTF-8, nested no deeper and with numbers no longer than nsm writes
 them. A document that nsm wrote has in `self` the sha256 of all the rest, so that no damage passes for content. That
-vouches for the bytes, not for who wrote them: types are checked where a document is used (`nsm.pretrained.from_json`).
+vouches for the bytes, not for who wrote them: types are checked where a document is used (`nsm.tree.from_json`).
 """
 
 from __future__ import annotations

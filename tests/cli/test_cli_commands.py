@@ -300,9 +300,11 @@ def test_a_run_on_a_task_of_ones_own_is_tested_and_watched_once_its_module_is_im
     done = in_a_shell(of_their_own, "view", "run", "--import", "my_tasks", "--out", "page.html")
     assert done.returncode == 0, done.stderr
     assert "<title>backwards, NUTM" in (of_their_own / "page.html").read_text()
+    done = in_a_shell(of_their_own, "report", "run", "--import", "my_tasks", "--out", "report.html")
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", ["eval", "view"])
+@pytest.mark.parametrize("command", ["eval", "view", "report"])
 def test_a_file_does_not_have_a_module_imported_but_says_which_it_takes(of_their_own, command):
     done = in_a_shell(of_their_own, command, "run")
     assert (done.returncode, done.stdout) == (2, "")

@@ -346,11 +346,17 @@ def test_few_shot_learning_has_a_table_by_presentation(everything, nsm):
     root, _ = everything
     said = nsm("reproduce", "fewshot", "--seeds", 1, "--budget", 2, "--out", root)
     assert said.code == 0, said.err
-    assert "right by presentation" in said.out
-    for presentation in range(1, 11):
-        assert re.search(rf"^ *{presentation} ( +\d+\.\d%( ± \d+\.\d%)?(, paper \d\d\.\d%)?){{8}} *$", said.out, re.M)
-    assert re.search(r"^ *3 .* paper 91\.3%", said.out, re.M)
-    assert re.search(r"^ *5 .* paper 95\.5%", said.out, re.M)
+    titles = [f"omniglot-{classes}{memory}" for memory in ("", "-persistent") for classes in (5, 10)]
+    tables = re.split(r"^(\S+): right by presentation *$", said.out, flags=re.M)[1:]
+    assert tables[::2] == titles
+    figure = r"\d+\.\d%( ± \d+\.\d%)?"
+    for table in tables[1::2]:
+        assert re.search(r"^ *mann +nutm *$", table, re.M)
+        for presentation in range(1, 11):
+            paper = r", paper \d\d\.\d%" if presentation in (2, 3, 5) else ""
+            assert re.search(rf"^ *{presentation}( +{figure}{paper}){{2}} *$", table, re.M)
+    for presentation, percent in ((2, 85.7), (3, 91.3), (5, 95.5)):
+        assert re.search(rf"^ *{presentation} .* paper {percent}% *$", tables[1], re.M)
     run = RunDirectory(root / "fewshot" / "paper-2" / "omniglot-5-persistent" / "mann" / "seed-0")
     assert {"validation", "test"} <= run.lines()[-1].keys()
     assert {f"accuracy/{k}" for k in range(1, 8)} <= run.lines()[-1]["test"].keys()

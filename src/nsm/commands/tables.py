@@ -36,8 +36,8 @@ def results(name: str, preset: str, summaries: list[Summary]) -> Iterator[Table]
     yield _table(name, preset, summaries)
     if any(summary.phases for summary in summaries):
         yield _phases(summaries)
-    if any(len(summary.breakdown) > 1 for summary in summaries):
-        yield _breakdown(summaries)
+    for row in dict.fromkeys(summary.cell.row for summary in summaries if len(summary.breakdown) > 1):
+        yield _breakdown(row, [s for s in summaries if s.cell.row == row and len(s.breakdown) > 1])
 
 
 def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
@@ -94,12 +94,11 @@ def _phases(summaries: list[Summary]) -> Table:
     return table
 
 
-def _breakdown(summaries: list[Summary]) -> Table:
-    """The parts of a task: the mean over seeds with its 95 % interval, or best seed and mean; what the paper has."""
-    shown = [s for s in summaries if len(s.breakdown) > 1]
+def _breakdown(row: str, shown: list[Summary]) -> Table:
+    """The parts of a task: the mean over seeds with its 95 % interval or deviation, and what the paper has."""
     parts = list(dict.fromkeys(part for s in shown for part in s.breakdown))
-    titles = dict.fromkeys(s.cell.experiment.task.breakdown.words for s in shown if s.cell.experiment.task.breakdown)
-    table = _plain_table(f"{', '.join(titles)}", ("part",), tuple(s.cell.name for s in shown))
+    words = [s.cell.experiment.task.breakdown.words for s in shown if s.cell.experiment.task.breakdown]
+    table = _plain_table(f"{row}: {words[0]}", ("",), tuple(s.cell.model for s in shown))
     for part in parts:
         table.add_row(part, *(_spread(s, part) for s in shown))
     return table
@@ -110,7 +109,8 @@ def _spread(summary: Summary, part: str) -> str:
     if breakdown is None or found is None:
         return "–"
     text = breakdown.measure.text
-    published = dict(summary.cell.beside).get(breakdown.names[part])
+    cell = summary.cell
+    published = {cell.measure.name: cell.published, **dict(cell.beside)}.get(breakdown.names[part])
     words = text(found.mean) + (f" ± {text(found.interval or found.sd)}" if found.interval or found.sd else "")
     return words + (f", paper {text(published)}" if published is not None else "")
 

@@ -12,6 +12,7 @@ of iterations behind it if the runs were cut short: paper, default-2000.
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -101,8 +102,8 @@ def find(root: Path) -> dict[Key, Path]:
     found = {}
     for path in sorted(root.glob("*/*/*/*/seed-*")):
         number = SEED.fullmatch(path.name)
-        kind = path.is_file() if number and number[2] else (path / "config.json").is_file()
-        if number and kind:
+        # Also if it is no file: whoever reads it says so, and it is not taken for a run that nobody began.
+        if number and os.path.lexists(path if number[2] else path / "config.json"):
             experiment, settings, row, model = path.relative_to(root).parts[:4]
             found[Key(experiment, settings, row, model, int(number[1]))] = path
     return found
