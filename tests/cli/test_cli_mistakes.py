@@ -383,6 +383,22 @@ def test_a_result_of_another_run_is_not_taken_for_its_own(nsm, trained, tmp_path
     assert nsm("report", run).code == 0
 
 
+@pytest.mark.parametrize("kind", ["pipe", "directory", "link to nowhere", "link to a device"])
+def test_a_result_that_is_no_file_is_not_taken_for_one_that_is_missing(nsm, tmp_path, kind):
+    path = tmp_path / "results" / "single" / "paper" / "copy" / "nutm" / "seed-0.json"
+    path.parent.mkdir(parents=True)
+    {
+        "pipe": lambda: os.mkfifo(path),
+        "directory": path.mkdir,
+        "link to nowhere": lambda: path.symlink_to("nowhere"),
+        "link to a device": lambda: path.symlink_to("/dev/zero"),
+    }[kind]()
+    said = nsm("report", "--results", tmp_path / "results", "--out", tmp_path / "report.html")
+    is_one_sentence(said)
+    assert f"{path} " in said.err
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_tensors_longer_than_their_header_says_are_not_read(nsm, trained, tmp_path):
     run = shutil.copytree(trained, tmp_path / "run")
     for place in run.rglob("*.safetensors"):

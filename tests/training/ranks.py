@@ -122,3 +122,5 @@ def main(root: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    sys.stderr.flush()
+    os._exit(0)  # as the command does: a thread of torch's that is still there now and then aborts a process at its end
