@@ -31,7 +31,7 @@ def planned(experiment: str, preset: str) -> dict[tuple[str, str], Experiment]:
 def keep(root: Path, experiment: str, settings: str, row: str, model: str, seed: int, **changes: Any) -> Path:
     """Keep a seed: `best`, its figures on the test; `solved`, the iteration it was solved at; whether it is `over`."""
     figures = {"loss": 0.1, "bit_errors": 0.0, "l1_errors": 0.0, "perfect": 1.0, **changes.get("best", {})}
-    best = None if "phases" in changes else Score(1000, figures)
+    best = None if changes.get("phases") else Score(1000, figures)
     solved = changes.get("solved")
     outcome = Outcome(
         steps=1000,

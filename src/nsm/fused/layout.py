@@ -210,8 +210,8 @@ def weights(take: Callable[[int], Any], sizes: Sizes) -> Weights:
 # Columns of the table of places: a part of a parameter, ROWS × COLUMNS numbers from SOURCE on, and where it lies.
 PARAMETER, SOURCE, STRIDE, ROWS, COLUMNS, TARGET, TARGET_STRIDE, TURNED, ROLE, BASE, HEIGHT = range(11)
 # BASE and HEIGHT: of a matrix in panels, where it begins and how many rows it has; 0 of one in rows.
-# COPY: for the kernels to read. ADDED: to what lies there. A GRADIENT is also unpacked from there.
-COPY, ADDED, GRADIENT = range(3)
+# COPY: for the kernels to read. SUMMED: to what lies there. A GRADIENT is also unpacked from there.
+COPY, SUMMED, GRADIENT = range(3)
 
 
 class Parameters:
@@ -299,7 +299,7 @@ class Parameters:
                 self._take(gates * n)
                 for gate, place in enumerate(own):
                     # That of a part kept apart is alone there: added, it would grow each time a block is used again.
-                    self._vector(at.gates_bias + place, gate * n, n, ADDED if place == gate * n_p else GRADIENT)
+                    self._vector(at.gates_bias + place, gate * n, n, SUMMED if place == gate * n_p else GRADIENT)
         if d.controller.layer_norm:
             for target in (*(at.gate_norm + i * n_p + half * j for i in range(gates) for half in (0, 1)),
                            at.cell_norm, at.cell_norm + n_p):  # fmt: skip

@@ -10,7 +10,6 @@ from nsm.fused.algebra import PANEL, copy_block, nothing, transpose
 from nsm.fused.cache import entry, kernel
 from nsm.fused.lanes import load, store
 from nsm.fused.layout import (
-    ADDED,
     BASE,
     COLUMNS,
     GUMBEL,
@@ -21,6 +20,7 @@ from nsm.fused.layout import (
     ROWS,
     SOURCE,
     STRIDE,
+    SUMMED,
     TARGET,
     TARGET_STRIDE,
     TURNED,
@@ -116,9 +116,9 @@ def pack(address):
         )
         if place[HEIGHT]:
             _to_panels(a, place, block)
-        elif place[ROLE] != ADDED and place[TURNED]:
+        elif place[ROLE] != SUMMED and place[TURNED]:
             transpose(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
-        elif place[ROLE] != ADDED:
+        elif place[ROLE] != SUMMED:
             copy_block(a, a0, lda, rows, columns, block, place[TARGET], place[TARGET_STRIDE])
         row = claim(address)
 
@@ -130,7 +130,7 @@ def finish(address):
     sizes, places, block = unfold(Sizes, call.sizes), places_at(call.places), floats_at(call.blocks[0])
     for row in range(call.place_count):
         place = places[row]
-        if place[ROLE] == ADDED:
+        if place[ROLE] == SUMMED:
             _add(
                 floats_at(call.where[place[PARAMETER]]), place[SOURCE], 0, 1, place[COLUMNS],
                 block, place[TARGET], 0,
