@@ -16,7 +16,17 @@ from nsm.training.loop import Stop, train
 from nsm.training.run import RunDirectory
 from nsm.training.signals import SIGNALS, Interrupted, asked_by_signal
 from training.faults import ended, forked
-from training.small_runs import At, commanded, contents, small
+from training.small_runs import At, commanded, contents, in_another_process, small
+
+
+@pytest.fixture(autouse=True)
+def heeded():
+    """However the suite was started: a shell's background ignores SIGINT, nohup SIGHUP, and so would a run."""
+    usual = {signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, usual.get(number, signal.SIG_DFL)) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def sending(number, step, times=1):
@@ -141,18 +151,16 @@ def test_called_from_python_a_run_leaves_signals_and_threads_to_the_caller(tmp_p
 
 @pytest.mark.parametrize(("backend", "inside"), [("fused", 1), ("reference", 2)])
 def test_threads_that_are_asked_for_are_torchs_while_it_trains_and_no_longer(tmp_path, backend, inside):
-    """Of torch's none but one beside the kernels' own."""
-    import torch
-
-    before, seen = torch.get_num_threads(), []
-    torch.set_num_threads(3)
-    try:
-        watching = [At(1, lambda: seen.append(torch.get_num_threads()))]
-        train(small(iterations=2), tmp_path, backend, callbacks=watching, threads=2)
-        assert seen == [inside]
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
+    """Of torch's none but one beside the kernels' own. In another process: those it starts would stay in this one."""
+    code = """
+import torch
+torch.set_num_threads(3)
+watching = [At(1, lambda: print(torch.get_num_threads()))]
+train(small(iterations=2), *sys.argv[1:], callbacks=watching, threads=2)
+print(torch.get_num_threads())
+"""
+    done = in_another_process(code, str(tmp_path / "run"), backend)
+    assert done.stdout.split() == [str(inside), "3"], done.stderr
 
 
 def test_a_run_may_be_asked_to_stop_from_python(tmp_path):
