@@ -1,19 +1,25 @@
 """bAbI by command, on a small archive: train, eval, reproduce, and questions to what was trained."""
 
+import io
 import json
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from cli.conftest import call
+from nsm.commands.answers import read_from
 from nsm.data import babi, source
 from nsm.experiments import recipes
 from nsm.experiments.paper import PUBLISHED_BABI_MEAN, PUBLISHED_BABI_TASKS, cells
+from nsm.plots.heads import HeadTrace
 from nsm.training.experiment import Experiment
 from nsm.training.run import RunDirectory
 from nsm.tree import from_json
@@ -118,6 +124,91 @@ def test_a_story_is_a_file_of_text(nsm, story, tmp_path):
     story.unlink()
     os.mkfifo(story)
     assert "story.txt is a pipe, not a file" in nsm("ask", tmp_path, story, "Where is Mary?").err
+
+
+def test_a_conversation_takes_sentences_and_answers_questions(nsm, trained, monkeypatch):
+    lines = [
+        "Where is Mary?",
+        "Mary moved to the bathroom. John went to the hallway",
+        "Mary went to Rome.",
+        "Where is Mary?",
+        "story",
+        "new",
+        "Where is John?",
+        "help",
+        "words",
+    ]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    said = nsm("ask", trained[0])
+    assert said.code == 0, said.err
+    early, mistake, answer, *_ = said.out.splitlines()
+    assert early == "There is no story yet: tell it a sentence first."
+    assert mistake == "the word 'rome' is not one of the 159 that bAbI is made of."
+    assert re.fullmatch(r"[a-z.?,]+ \(\d+\.\d%\)", answer)
+    assert "Mary moved to the bathroom.\nJohn went to the hallway.\n" in said.out
+    assert "A new story.\nThere is no story yet" in said.out
+    assert "bathroom" in said.out.splitlines()[-1]
+
+
+def test_a_conversation_on_a_terminal_prompts_and_completes(trained):
+    """In a process of its own: a real terminal, with a real keyboard's Tab."""
+    keyboard, screen = pty.openpty()
+    command = [sys.executable, "-m", "nsm", "ask", str(trained[0])]
+    with subprocess.Popen(command, stdin=screen, stdout=screen, stderr=screen) as process:
+        os.close(screen)
+        shown = _until(keyboard, "> ")
+        assert "Tell it sentences, then ask" in shown
+        os.write(keyboard, b"John went to the hallw\t.\n")
+        assert "hallway" in _until(keyboard, "\n> ")
+        os.write(keyboard, b"Where is John?\n")
+        assert re.search(r"\(\d+\.\d%\)", _until(keyboard, "\n> "))
+        os.write(keyboard, b"\x04")
+        assert process.wait(timeout=30) == 0
+    os.close(keyboard)
+
+
+def _until(keyboard, sign):
+    """What a terminal shows until it shows a sign."""
+    shown, until = "", time.monotonic() + 60
+    while sign not in shown and time.monotonic() < until:
+        if select.select([keyboard], [], [], 1)[0]:
+            shown += os.read(keyboard, 1 << 16).decode().replace("\r", "")
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["story.txt"], "a story without a question: put it last, in quotes"),
+        (["--json"], "--json is for one answer: give a story and a question"),
+        (["--words", "0"], "words must be an integer of at least 1"),
+    ],
+)
+def test_mistakes_of_conversing(nsm, trained, arguments, sentence):
+    said = nsm("ask", trained[0], *arguments)
+    assert (said.code, sentence in said.err) == (2, True), said.err
+
+
+def test_an_answer_names_the_sentences_that_were_looked_at(nsm, trained, story):
+    found = json.loads(nsm("ask", trained[0], story, "Where is Mary?", "--json").out)
+    looked_at = found["looked_at"]
+    assert {part["sentence"] for part in looked_at} <= {
+        "mary moved to the bathroom .",
+        "where is mary ? -",
+        "john went to the hallway .",
+    }
+    shares = [part["share"] for part in looked_at]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_what_is_read_was_written_when_its_slot_was_last_written():
+    """Step 0 writes slot 1, step 1 half of it and slot 0; step 2 reads slot 1 by one head, slot 0 by another."""
+    write = np.array([[0, 1], [1, 0.5], [0, 0]], np.float32)
+    reads = [np.array([[0, 0], [0, 1], [0, 1]], np.float32), np.array([[0, 0], [0, 0], [1, 0]], np.float32)]
+    heads = [*(HeadTrace(f"read {n}", "read", address, None) for n, address in enumerate(reads))]
+    found = read_from([*heads, HeadTrace("write", "write", write, None)])
+    np.testing.assert_allclose(found, [[0, 0, 0], [0.5, 0.5, 0], [0.5, 1.5, 0]])
 
 
 def test_mistakes_of_asking(nsm, trained, story, tmp_path):

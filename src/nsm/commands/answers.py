@@ -1,21 +1,28 @@
-"""What a machine answers to a question about a story."""
+"""What a machine answers to a question about a story, and which sentences it looked at."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from nsm.checks import UserError
+from nsm.checks import UserError, at_least, fits
 from nsm.data.archive import read_file
-from nsm.data.stories import parse_line, sentences, split, vocabulary
+from nsm.data.stories import BLANK, parse_line, sentences, split, vocabulary
 from nsm.machine import Machine
+from nsm.plots.heads import Array, HeadTrace
 from nsm.tasks.classification import one_hot
 
 MOST = 1 << 20
 """Bytes of a story: the longest of bAbI has 8,727."""
+PATH_QUESTION = ("how", "do", "you", "go")
+
+Sentence = tuple[str, ...]
+"""Words, the sign at the end among them; of a question with its answer also a blank for every word of that."""
 
 
 @dataclass(frozen=True)
@@ -27,43 +34,103 @@ class Word:
     runners_up: list[tuple[str, float]]
 
 
-def ask_words(question: str) -> tuple[str, ...]:
-    """The words of a question, which need not end with "?"."""
-    try:
-        words = split(question)
-    except UserError as error:
-        raise UserError(f"the question can't be asked: {error}") from None
-    if not words or words == ("?",):
-        raise UserError("the question is empty")
-    return words if words[-1] == "?" else (*words, "?")
+@dataclass(frozen=True)
+class Answer:
+    """What a machine says, and where it looked for it."""
+
+    words: list[Word]
+    looked_at: list[tuple[int, float]]
+    """Sentences of the story by number, from 0, and the share each has of what was read; the largest first."""
+
+    @property
+    def text(self) -> str:
+        return ", ".join(word.word for word in self.words)
+
+    @property
+    def probability(self) -> float:
+        return prod(word.probability for word in self.words)
 
 
-def read_story(path: Path) -> list[str]:
-    """The words of a story, with a blank for every word of an answer."""
+def read_story(path: Path) -> list[Sentence]:
+    """The sentences of a text file, one a line."""
     try:
         text = read_file(path, MOST).decode("utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{path} can't be read: it is no text") from None
-    shown: list[str] = []
-    for position, sentence in sentences(text):
+    story = []
+    for position, line in sentences(text):
         try:
-            line = parse_line(sentence)
+            story.append(statement(line))
         except UserError as error:
             raise UserError(f"{path}, line {position}: {error}") from None
-        shown += line.shown if line.words[-1] in ".?" else (*line.shown, ".")
-    return shown
+    return story
+
+
+def statement(text: str) -> Sentence:
+    """A line of a story, which need not end with "."; a question has its answer after a tab."""
+    line = parse_line(text)
+    return line.shown if line.words[-1] in ".?" else (*line.shown, ".")
+
+
+def question(text: str, words: int | None = None) -> Sentence:
+    """A question, which need not end with "?", with a blank for every word of its answer.
+
+    How many those are is part of a question in bAbI. Unless said it is one, and two for the way from here to there.
+    """
+    try:
+        asked = split(text)
+    except UserError as error:
+        raise UserError(f"the question can't be asked: {error}") from None
+    if not asked or asked == ("?",):
+        raise UserError("the question is empty")
+    if words is None:
+        words = 2 if asked[: len(PATH_QUESTION)] == PATH_QUESTION else 1
+    # What the machine is shown and what it says are a number for every known word.
+    fits(f"an answer of {words:,} words", 8 * len(vocabulary()) * at_least("words", words, 1))
+    return (*asked, *(() if asked[-1] == "?" else ("?",)), *[BLANK] * words)
 
 
 @torch.no_grad()
-def answer(machine: Machine, shown: list[str], words: int, runners_up: int) -> list[Word]:
-    """What the machine says at the last `words` steps of what it is shown."""
+def answer(machine: Machine, story: Sequence[Sentence], asked: Sentence, runners_up: int) -> Answer:
+    """What the machine says at the blanks of a question about a story."""
     numbers = vocabulary()
     names = list(numbers)
+    shown = [word for sentence in (*story, asked) for word in sentence]
     x = one_hot(np.array([numbers[word] for word in shown]), len(numbers))[:, None]
-    logits, _ = machine.eval()(torch.from_numpy(x))
+    logits, _, trace = machine.eval()(torch.from_numpy(x), trace=True)
+    blanks = asked.count(BLANK)
     said = []
-    for probabilities in logits[-words:, 0].softmax(-1):
+    for probabilities in logits[-blanks:, 0].softmax(-1):
         ranked = probabilities.argsort(descending=True, stable=True)[: 1 + runners_up].tolist()
         first, *others = [(names[i], float(probabilities[i])) for i in ranked]
         said.append(Word(*first, others))
-    return said
+    return Answer(said, _looked_at(read_from(trace.head_traces()), story, len(asked)))
+
+
+def _looked_at(read: Array, story: Sequence[Sentence], asking: int) -> list[tuple[int, float]]:
+    """Which sentences what was read while a question was heard and answered came from."""
+    owner = np.repeat(np.arange(len(story)), [len(sentence) for sentence in story])
+    shares = np.bincount(owner, read[-asking:, : len(owner)].sum(axis=0), minlength=len(story))
+    total = shares.sum()
+    if not total > 0:
+        return []
+    return [(int(n), float(shares[n] / total)) for n in np.argsort(-shares, kind="stable")]
+
+
+def read_from(heads: Sequence[HeadTrace]) -> Array:
+    """(T, T): at step t, how much of what was read had been written at step s; a sum over the read heads.
+
+    A slot holds what was written to it last, and of what was there before as much as that write left alone.
+    """
+    reading = sum(head.address for head in heads if head.kind == "read")
+    assert isinstance(reading, np.ndarray)
+    steps, slots = reading.shape
+    written = np.zeros((slots, steps), np.float32)
+    found = np.zeros((steps, steps), np.float32)
+    for step in range(steps):
+        for head in heads:
+            if head.kind == "write":
+                written *= 1 - head.address[step, :, None]
+                written[:, step] += head.address[step]
+        found[step] = reading[step] @ written
+    return found

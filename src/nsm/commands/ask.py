@@ -4,40 +4,45 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from math import prod
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from nsm.checks import UserError, at_least, choose, fits
+from nsm.checks import UserError, at_least, choose
 from nsm.commands.plugins import Plugins, load_plugins
 from nsm.commands.terminal import Integer, option
 from nsm.screen import console
 
-PATH_QUESTION = ("how", "do", "you", "go")
+if TYPE_CHECKING:
+    from nsm.machine import Machine
+
+SHIPPED = Path("results", "models", "babi", "default", "babi", "nutm-4")
+"""The best machine of the default preset, in a checkout."""
 
 
 @dataclass(frozen=True)
 class Ask:
     """Ask a machine that was trained on bAbI about a story.
 
-    A story is a text file with a sentence a line. It may have numbers at the beginning of lines and questions with
-    answers in the middle, as bAbI's own files do. Only the 159 words of bAbI are known.
+    Without a story it is a conversation: type sentences, and end with a question. A story in a file has a sentence a
+    line; it may have numbers at the beginning of lines and questions with answers in the middle, as bAbI's own files
+    do. Only the 159 words of bAbI are known.
 
     A machine has no word for the end of an answer: in bAbI, how many words are asked for is part of the question. Here
-    it is one, two for the way from here to there ("How do you go from … to …?"), or what --words says, for lists.
+    it is one, two for a path ("How do you go from … to …?"), or what --words says, for lists.
 
+    Example: nsm ask
     Example: nsm ask runs/babi story.txt "Where is Mary?"
     """
 
-    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    directory: Annotated[Path | None, tyro.conf.Positional, option("RUN", "the machine that is shipped")] = None
     """A run's directory."""
-    story: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="STORY")]
+    story: Annotated[Path | None, tyro.conf.Positional, option("STORY", "a conversation")] = None
     """A text file with a sentence a line."""
-    question: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="QUESTION")]
+    question: Annotated[str | None, tyro.conf.Positional, option("QUESTION", "a conversation")] = None
     """What to ask."""
-    words: Annotated[Integer, option("INT", "1, or 2 for a way")] = None
+    words: Annotated[Integer, option("INT", "1, or 2 for a path")] = None
     """Of how many words the answer is."""
     which: str = "best"
     """best (lowest validation loss) or last."""
@@ -51,30 +56,43 @@ class Ask:
     def run(self) -> None:
         choose("which", self.which, ("best", "last"))
         at_least("runners_up", self.runners_up, 0)
+        if self.words is not None:
+            at_least("words", self.words, 1)
+        if self.story is not None and self.question is None:
+            raise UserError("a story without a question: put it last, in quotes")
+        if self.json and self.question is None:
+            raise UserError("--json is for one answer: give a story and a question")
         load_plugins(self.imports)
-        from nsm.commands.answers import answer, ask_words, read_story
-        from nsm.data.stories import BLANK, vocabulary
+        from nsm.commands.answers import answer, question, read_story
+        from nsm.commands.conversation import converse, in_words
+
+        if self.story is None or self.question is None:
+            machine = self._machine()
+            converse(lambda story, asked: answer(machine, story, asked, self.runners_up), self.words)
+            return
+        asked, story = question(self.question, self.words), read_story(self.story)
+        found = answer(self._machine(), story, asked, self.runners_up)
+        if not self.json:
+            console().print(in_words(found, story))
+            return
+        looked_at = [{"sentence": " ".join(story[n]), "share": share} for n, share in found.looked_at]
+        said = {"answer": [word.word for word in found.words], "probability": found.probability}
+        print(json.dumps({**said, "words": [asdict(word) for word in found.words], "looked_at": looked_at}, indent=2))
+
+    def _machine(self) -> Machine:
         from nsm.tasks import Babi
         from nsm.training.run import RunDirectory
 
-        asked = ask_words(self.question)
-        words = (2 if asked[: len(PATH_QUESTION)] == PATH_QUESTION else 1) if self.words is None else self.words
-        # What the machine is shown and what it says are a number for every known word.
-        fits(f"an answer of {words:,} words", 8 * len(vocabulary()) * at_least("words", words, 1))
-        shown = [*read_story(self.story), *asked, *[BLANK] * words]
-        run = RunDirectory(self.directory)
+        directory = self.directory or _shipped()
+        run = RunDirectory(directory)
         task = run.experiment.task
         if not isinstance(task, Babi):
-            raise UserError(f"{self.directory} was trained on {task.name}: only a run on babi answers questions")
-        said = answer(run.machine(self.which), shown, words, self.runners_up)
-        probability = prod(word.probability for word in said)
-        if self.json:
-            found = {"answer": [word.word for word in said], "probability": probability}
-            print(json.dumps({**found, "words": [asdict(word) for word in said]}, indent=2))
-            return
-        say = console().print
-        say(f"{', '.join(word.word for word in said)} ({probability:.1%})")
-        for word in said:
-            if word.runners_up:
-                others = ", ".join(f"{other} {share:.1%}" for other, share in word.runners_up)
-                say(f"  {'instead of ' + word.word if len(said) > 1 else 'then'}: {others}")
+            raise UserError(f"{directory} was trained on {task.name}: only a run on babi answers questions")
+        return run.machine(self.which)
+
+
+def _shipped() -> Path:
+    checkout = Path(__file__).parents[3]
+    if not (checkout / SHIPPED).exists():
+        raise UserError("this installation comes without a machine: name a run on babi, as in nsm ask runs/babi")
+    return checkout / SHIPPED

@@ -1,0 +1,105 @@
+"""A conversation with a machine: sentences are told, questions are answered."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from nsm.checks import UserError
+from nsm.commands.answers import Answer, Sentence, question, statement
+from nsm.data.stories import BLANK, vocabulary
+from nsm.screen import console
+
+PROMPT = "> "
+HELP = """Tell it sentences, then ask: Mary moved to the bathroom. Where is Mary?
+  new         begin another story
+  story       show this one
+  words       show the words it knows; Tab completes them
+  Ctrl-D      leave"""
+SHOWN = 0.05
+"""Of what was read: sentences with less are not named."""
+
+
+def converse(answer: Callable[[list[Sentence], Sentence], Answer], words: int | None) -> None:
+    """Read lines until there are no more. A mistake in one costs that line only."""
+    say = console().print
+    story: list[Sentence] = []
+    if sys.stdin.isatty():
+        say(HELP)
+    for line in _lines():
+        if line in ("new", "story", "words", "help"):
+            if line == "new":
+                story = []
+            say({"new": "A new story.", "story": _text(story), "words": _known(), "help": HELP}[line])
+            continue
+        try:
+            for part in _sentences(line):
+                if not part.endswith("?"):
+                    story.append(statement(part))
+                elif story:
+                    say(in_words(answer(story, question(part, words)), story))
+                else:
+                    say("There is no story yet: tell it a sentence first.")
+        except UserError as error:
+            say(f"{error}.")
+
+
+def in_words(found: Answer, story: list[Sentence]) -> str:
+    """An answer with its probability, what the machine would have said instead, and the sentences it looked at."""
+    lines = [f"{found.text} ({found.probability:.1%})"]
+    for word in found.words:
+        if word.runners_up:
+            others = ", ".join(f"{other} {share:.1%}" for other, share in word.runners_up)
+            lines.append(f"  {'instead of ' + word.word if len(found.words) > 1 else 'then'}: {others}")
+    lines += [
+        f"  {'looked at' if not rank else '      and'}: {_text([story[n]])} ({share:.0%} of what was read)"
+        for rank, (n, share) in enumerate(found.looked_at[:3])
+        if share >= SHOWN
+    ]
+    return "\n".join(lines)
+
+
+def _text(story: list[Sentence]) -> str:
+    lines = (" ".join(word for word in sentence if word != BLANK) for sentence in story)
+    return "\n".join(line.replace(" .", ".").replace(" ?", "?").capitalize() for line in lines) or "No sentence yet."
+
+
+def _sentences(line: str) -> Iterator[str]:
+    """A line may hold several sentences; the last may do without a full stop."""
+    rest = line
+    while rest:
+        ends = [rest.find(sign) for sign in ".?" if sign in rest]
+        end = min(ends) + 1 if ends else len(rest)
+        if sentence := rest[:end].strip():
+            yield sentence
+        rest = rest[end:]
+
+
+def _lines() -> Iterator[str]:
+    """What is typed, with known words completed, or what comes through a pipe."""
+    if not sys.stdin.isatty():
+        yield from (stripped for line in sys.stdin if (stripped := line.strip()))
+        return
+    with suppress(ImportError):  # not everywhere; without it lines are plain
+        import readline
+
+        readline.set_completer(_complete)
+        readline.parse_and_bind("tab: complete")
+    while True:
+        try:
+            line = input(PROMPT).strip()
+        except EOFError:
+            print()
+            return
+        if line:
+            yield line
+
+
+def _complete(begun: str, number: int) -> str | None:
+    found = [word for word in sorted(vocabulary()) if word.startswith(begun.lower()) and word.isalpha()]
+    return f"{found[number]} " if number < len(found) else None
+
+
+def _known() -> str:
+    return ", ".join(word for word in sorted(vocabulary()) if word.isalpha())
