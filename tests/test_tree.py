@@ -14,7 +14,7 @@ import nsm
 from nsm import DNC, LRUA, NTM, Controller, MachineConfig, MemoryConfig, Programs
 from nsm.checks import UserError
 from nsm.tasks import Copy, Mixture, NGrams, Omniglot, Sequencing, Task
-from nsm.training.curriculum import Curriculum, LookUpFirst, OneByOne
+from nsm.training.curriculum import Curriculum, InStages, OneByOne
 from nsm.training.experiment import Experiment, Optimiser, Schedule
 from nsm.tree import OneOf, check_fields, find, from_json, kind_of, to_json
 
@@ -113,7 +113,7 @@ def test_an_experiment_comes_back_as_it_was(task, memory):
 
 
 def test_curricula_come_back_as_they_were():
-    for curriculum in (OneByOne(), LookUpFirst("qa2", enough=0.1)):
+    for curriculum in (OneByOne(), InStages(("qa2",), enough=0.1)):
         assert from_json(Curriculum, to_json(curriculum)) == curriculum
 
 

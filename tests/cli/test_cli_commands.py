@@ -224,7 +224,7 @@ def test_other_programs_come_with_their_controller(nsm):
         (["copy+priority-sort"], "sequence", {"tasks": ("copy", "priority-sort")}),
         (["omniglot", "--classes", 10, "--wiped", "False"], "omniglot", {"classes": 10, "wiped": False}),
         (["omniglot-10"], "omniglot", {"classes": 10}),
-        (["babi", "--look-up-first", "False"], "babi", {"look_up_first": False}),
+        (["babi", "--stages", "False"], "babi", {"stages": False}),
     ],
 )
 def test_what_only_one_recipe_takes_is_an_option_or_in_its_name(nsm, arguments, name, options):

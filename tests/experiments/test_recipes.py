@@ -12,7 +12,7 @@ from nsm.experiments.choice import MODELS, Choice, as_in_the_paper, as_the_autho
 from nsm.experiments.recipes import RECIPES, SUBTASKS, find
 from nsm.memories import DNC, LRUA, NTM
 from nsm.tasks import AssociativeRecall, Babi, Copy, Mixture, NGrams, Omniglot, PrioritySort, RepeatCopy, Sequencing
-from nsm.training.curriculum import LookUpFirst, OneByOne
+from nsm.training.curriculum import InStages, OneByOne
 from nsm.training.experiment import Experiment, Optimiser
 from nsm.tree import from_json, to_json
 
@@ -85,7 +85,7 @@ def test_the_arguments_that_only_one_recipe_has_are_known_with_what_they_are():
     own = {name: {argument: default for argument, _, _, default in recipe.own} for name, recipe in RECIPES.items()}
     assert own["copy"] == own["continual"] == {}
     assert own["omniglot"] == {"classes": 5, "wiped": True}
-    assert own["babi"] == {"tasks": tuple(range(1, 21)), "look_up_first": True}
+    assert own["babi"] == {"tasks": tuple(range(1, 21)), "stages": True}
     assert own["sequence"] == {"tasks": ("copy", "repeat-copy")}
     # A name's own arguments are the defaults then.
     assert next(default for argument, _, _, default in find("omniglot-10").own if argument == "classes") == 10
@@ -291,8 +291,8 @@ def test_memory_that_persists_is_wiped_at_first_by_default():
 
 
 def test_several_stories_are_learned_with_a_curriculum_by_default():
-    assert recipes.babi().schedule.curriculum == LookUpFirst()
-    assert recipes.babi(look_up_first=False).schedule.curriculum is None
+    assert recipes.babi().schedule.curriculum == InStages()
+    assert recipes.babi(stages=False).schedule.curriculum is None
     assert recipes.babi(tasks=(3,)).schedule.curriculum is None
     assert recipes.babi(preset="paper").schedule.curriculum is None
     assert recipes.babi(tasks=(4, 1)).task.tasks == (1, 4)

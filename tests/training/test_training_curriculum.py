@@ -1,4 +1,4 @@
-"""Curricula: parts one by one, or one first and then all by what is left to gain; stopped or not, the same run."""
+"""Curricula: parts one by one, or more in every stage by what is left to gain; stopped or not, the same run."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from nsm import DNC, Controller, MachineConfig, Programs
 from nsm.checks import UserError
 from nsm.data.stories import vocabulary
 from nsm.tasks import AssociativeRecall, Babi, Copy, Mixture
-from nsm.training.curriculum import LookUpFirst, OneByOne
+from nsm.training.curriculum import InStages, OneByOne
 from nsm.training.experiment import Experiment, Schedule
 from nsm.training.loop import Stop, train
 from nsm.training.run import RunDirectory
@@ -14,11 +14,10 @@ from nsm.training.signals import Interrupted
 from training.small_runs import At, contents, small
 
 TWO = Mixture((Copy(), AssociativeRecall(width=8)))
-LOOK = LookUpFirst()
 
 
-def figures(*errors, tasks=(1, 2, 3)):
-    return {f"word_error/qa{task}": error for task, error in zip(tasks, errors, strict=True)}
+def figures(*errors):
+    return {f"word_error/qa{task}": error for task, error in enumerate(errors, start=1)}
 
 
 # --- one by one -------------------------------------------------------------------------------------------------------
@@ -50,34 +49,51 @@ def test_one_by_one_does_not_care_for_evaluations():
     assert not OneByOne.comparable
 
 
-# --- one first --------------------------------------------------------------------------------------------------------
+# --- in stages --------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_task_is_alone_until_it_is_known_and_never_again():
-    task = Babi((1, 2, 3))
-    weights = LOOK.start(task)
-    assert weights == (1, 0, 0)
-    weights = LOOK.evaluated(task, weights, figures(0.26, 1.0, 1.0))
-    assert weights == (1, 0, 0)
-    weights = LOOK.evaluated(task, weights, figures(0.24, 0.1, 0.9))
-    assert weights == pytest.approx((LOOK.floor + 0.24, LOOK.floor + 0.1, LOOK.floor + LOOK.limit))
-    assert min(LOOK.evaluated(task, weights, figures(0.9, 0.0, 0.0))) == LOOK.floor
+def test_each_stage_lasts_until_what_joined_in_it_is_known():
+    task, curriculum = Babi((1, 2, 3, 4)), InStages(("qa1", "qa3,qa2"), enough=0.25, floor=0.02, limit=0.3)
+    weights = curriculum.start(task)
+    assert weights == (1, 0, 0, 0)
+    weights = curriculum.evaluated(task, weights, figures(0.26, 1.0, 1.0, 1.0))
+    assert weights == pytest.approx((0.28, 0, 0, 0))
+    weights = curriculum.evaluated(task, weights, figures(0.24, 0.9, 0.4, 1.0))
+    assert weights == pytest.approx((0.26, 0.32, 0.32, 0))
+    weights = curriculum.evaluated(task, weights, figures(0.9, 0.1, 0.5, 1.0))  # 0.3 on average
+    assert weights == pytest.approx((0.32, 0.12, 0.32, 0))
+    weights = curriculum.evaluated(task, weights, figures(0.0, 0.1, 0.3, 0.9))
+    assert weights == pytest.approx((0.02, 0.12, 0.32, 0.32))
+    weights = curriculum.evaluated(task, weights, figures(0.9, 0.9, 0.9, 0.0))
+    assert weights == pytest.approx((0.32, 0.32, 0.32, 0.02))
 
 
-def test_without_the_first_task_all_are_drawn_from_the_beginning():
-    task, only = Babi((2, 3)), Babi((1,))
-    assert LOOK.start(task) == (1, 1)
-    found = LOOK.evaluated(task, (1.0, 1.0), figures(0.0, 0.1, tasks=(2, 3)))
-    assert found == pytest.approx((LOOK.floor, LOOK.floor + 0.1))
-    found = LOOK.evaluated(only, (1.0,), figures(0.5, tasks=(1,)))
-    assert found == pytest.approx((LOOK.floor + LOOK.limit,))
+def test_stages_of_tasks_that_are_not_there_are_left_out():
+    one, other = Babi((3,)), Babi((2, 3))
+    assert InStages(("qa1", "qa3")).start(one) == (1,)
+    assert InStages(("qa1", "qa3")).start(other) == (0, 1)
+    assert InStages(("qa1",)).start(other) == (1, 1)
+    assert InStages(("qa1", "qa3")).evaluated(one, (1.0,), {"word_error/qa3": 0.1}) == pytest.approx((0.12,))
 
 
-def test_its_bounds_are_its_fields():
-    task, strict = Babi((1, 2)), LookUpFirst(first="qa2", enough=0.05, floor=0.5, limit=0.1)
-    assert strict.start(task) == (0, 1)
-    assert strict.evaluated(task, (0.0, 1.0), figures(0.0, 0.06, tasks=(1, 2))) == (0, 1)
-    assert strict.evaluated(task, (0.0, 1.0), figures(0.0, 0.04, tasks=(1, 2))) == pytest.approx((0.5, 0.54))
+def test_after_its_share_of_the_iterations_all_parts_are_drawn():
+    curriculum, weights = InStages(share=0.5), (0.1, 0.0)
+    assert curriculum.at(weights, 4, 10) == weights
+    assert curriculum.at(weights, 5, 10) == pytest.approx((0.1, curriculum.floor + curriculum.limit))
+    assert curriculum.at((0.1, 0.2), 9, 10) == (0.1, 0.2)
+
+
+def test_a_part_alone_is_drawn_without_noise():
+    assert not InStages().noisy(Babi((1, 2)), (1.0, 0.0))
+    assert InStages().noisy(Babi((1, 2)), (0.3, 0.1))
+    assert InStages().noisy(Babi((1,)), (1.0,))
+    assert OneByOne().noisy(TWO, (1.0, 0.0))
+
+
+def test_the_default_stages_name_every_task_once_but_those_of_the_last():
+    named = [part for stage in InStages().stages for part in stage.split(",")]
+    assert len(named) == len(set(named)) == 18
+    assert set(Babi().part_names) - set(named) == {"qa3", "qa16"}
 
 
 # --- in a run ---------------------------------------------------------------------------------------------------------
@@ -87,14 +103,25 @@ def answering(curriculum):
     words = len(vocabulary())
     machine = MachineConfig(words, words, Controller(size=8), DNC(slots=8, width=4, read_heads=2), Programs(2))
     schedule = Schedule(
-        12, 4, curriculum, log_every=2, evaluate_every=3, validation_sequences=60, test_sequences=60, checkpoint_every=4
+        12,
+        4,
+        curriculum,
+        log_every=2,
+        evaluate_every=3,
+        validation_sequences=60,
+        test_sequences=60,
+        checkpoint_every=4,
+        cell_noise=0.3,
     )
     return Experiment(Babi((1, 2, 19), test=Babi((1, 2, 19), "test")), machine, schedule=schedule)
 
 
 @pytest.mark.parametrize("step", [2, 3, 7])
 def test_a_run_that_was_stopped_draws_the_same_stories(tmp_path, step):
-    experiment, stop = answering(LookUpFirst(enough=1.1)), Stop()  # the second stage begins at the first evaluation
+    experiment, stop = (
+        answering(InStages(("qa1",), enough=1.1)),
+        Stop(),
+    )  # the second stage begins at the first evaluation
     train(experiment, tmp_path / "whole")
     with pytest.raises(Interrupted):
         train(experiment, tmp_path / "stopped", callbacks=[At(step, stop)], stop=stop)
@@ -104,11 +131,11 @@ def test_a_run_that_was_stopped_draws_the_same_stories(tmp_path, step):
 
 
 def test_while_the_first_task_is_not_known_no_other_is_drawn(tmp_path):
-    train(answering(LookUpFirst(enough=0.0)), tmp_path)
-    assert RunDirectory(tmp_path).checkpoint("last").state["weights"] == [1, 0, 0]
+    train(answering(InStages(enough=0.0, share=2.0)), tmp_path)
+    assert RunDirectory(tmp_path).checkpoint("last").state["weights"][1:] == [0, 0]
 
 
-@pytest.mark.parametrize("curriculum", [OneByOne(), LookUpFirst()], ids=lambda curriculum: type(curriculum).__name__)
+@pytest.mark.parametrize("curriculum", [OneByOne(), InStages()], ids=lambda curriculum: type(curriculum).__name__)
 def test_a_task_that_is_one_thing_has_none(curriculum):
     with pytest.raises(UserError, match="a curriculum needs a task made of several: copy is one"):
         small(curriculum=curriculum)
@@ -117,5 +144,5 @@ def test_a_task_that_is_one_thing_has_none(curriculum):
 def test_errors_of_every_part_are_needed_to_weigh_by_them():
     machine = MachineConfig(TWO.input_size, TWO.output_size, Controller(size=8))
     with pytest.raises(UserError, match="reports no error for each of its parts"):
-        Experiment(TWO, machine, schedule=Schedule(curriculum=LookUpFirst()))
+        Experiment(TWO, machine, schedule=Schedule(curriculum=InStages()))
     Experiment(TWO, machine, schedule=Schedule(curriculum=OneByOne()))

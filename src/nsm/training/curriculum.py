@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 from nsm.checks import UserError
@@ -39,6 +40,10 @@ class Curriculum(OneOf, ABC):
         """After an evaluation."""
         return weights
 
+    def noisy(self, task: Task, weights: Weights) -> bool:
+        """Whether the schedule's cell noise is on."""
+        return True
+
 
 @dataclass(frozen=True)
 class OneByOne(Curriculum):
@@ -59,18 +64,27 @@ def _only(part: int, parts: int) -> Weights:
 
 
 @dataclass(frozen=True)
-class LookUpFirst(Curriculum):
-    """One task alone until it is learned, then all, drawn by the error that is left on each.
+class InStages(Curriculum):
+    """Some parts first, more in every stage, all in the last; drawn by the error that is left on each.
 
-    Twenty tasks at once keep a machine from learning to look anything up: each pulls at it, and all are answered a
-    little better by what was mentioned lately. So it learns to look up first, from one task alone. From then on tasks
-    are drawn by what is left to gain, because those that are solved have nothing more to teach.
+    Among twenty tasks a machine does not learn what takes a new skill: each task pulls at it, and all are answered a
+    little better by what was mentioned lately. Alone, such a task stands at chance for some thousand updates and is
+    then learned at once. So tasks that need a skill come one at a time, while those before them are rehearsed: what is
+    drawn is what is left to gain, because tasks that are solved have nothing more to teach.
     """
 
-    first: str = "qa1"
-    """The part that comes alone: one supporting fact, a person's last place."""
-    enough: float = 0.25
-    """It does until its error is below this."""
+    stages: tuple[str, ...] = (
+        "qa1",
+        "qa15",
+        "qa2,qa4,qa5,qa6,qa7,qa8,qa9,qa10,qa11,qa12,qa13,qa14,qa18,qa20",
+        "qa19",
+        "qa17",
+    )
+    """Which parts join in each stage, with commas between them; those that are not named join in the last."""
+    enough: float = 0.15
+    """A stage is over when the mean error of the parts that joined in it is at most this."""
+    share: float = 0.75
+    """All parts are drawn after this share of the iterations at the latest."""
     floor: float = 0.02
     """What is added to every error, so that solved tasks are not forgotten."""
     limit: float = 0.3
@@ -82,14 +96,30 @@ class LookUpFirst(Curriculum):
             raise UserError(f"{task.name} reports no error for each of its parts: this curriculum weighs by them")
 
     def start(self, task: Task) -> Weights:
-        if self.first not in task.part_names:
-            return (1.0,) * len(task.part_names)
-        return _only(task.part_names.index(self.first), len(task.part_names))
+        first = self._joining(task)[0]
+        return tuple(float(part in first) for part in task.part_names)
+
+    def at(self, weights: Weights, step: int, iterations: int) -> Weights:
+        if 0 not in weights or step < self.share * iterations:
+            return weights
+        return tuple(weight or self.floor + self.limit for weight in weights)
 
     def evaluated(self, task: Task, weights: Weights, figures: Figures) -> Weights:
         assert task.breakdown is not None
         errors = {part: figures[task.breakdown.names[part]] for part in task.part_names}
-        alone = len(errors) > 1 and 0 in weights and weights == self.start(task)
-        if alone and errors[self.first] > self.enough:
-            return weights
-        return tuple(self.floor + min(error, self.limit) for error in errors.values())
+        drawn = {part for part, weight in zip(task.part_names, weights, strict=True) if weight}
+        joining = self._joining(task)
+        joined = [parts for parts in joining if drawn.issuperset(parts)]
+        if len(joined) < len(joining) and fmean(errors[part] for part in joined[-1]) <= self.enough:
+            drawn.update(joining[len(joined)])
+        return tuple(self.floor + min(error, self.limit) if part in drawn else 0.0 for part, error in errors.items())
+
+    def noisy(self, task: Task, weights: Weights) -> bool:
+        """Among noise the first skill is not found: the stories of one part are learned by heart before it is."""
+        return len(task.part_names) == 1 or sum(weight > 0 for weight in weights) > 1
+
+    def _joining(self, task: Task) -> list[list[str]]:
+        """The parts that join in every stage, which are all of the task's."""
+        named = [[part for part in stage.split(",") if part in task.part_names] for stage in self.stages]
+        rest = set(task.part_names).difference(*named)
+        return [parts for parts in (*named, sorted(rest)) if parts]

@@ -55,6 +55,8 @@ class Learner(ABC):
         self.flat, self.gradient = flatten(machine)
         self.optimiser = FlatOptimiser(experiment.optimiser, self.flat, self.gradient)
         self.ranks: Distribution = ALONE
+        self.noisy = True
+        """Whether the schedule's cell noise is on."""
         self.memory: Any = None
         """The memory's state after the last batch, in tensors, if memory is persistent."""
 
@@ -117,7 +119,8 @@ class Learner(ABC):
         """The tape's size and the noise of an iteration, as arrays."""
         schedule, machine = self.schedule, self.machine.config
         gumbel = machine.programs is not None and machine.programs.attention == "gumbel"
-        if not (schedule.random_slots or schedule.cell_noise or gumbel):
+        cell_noise = schedule.cell_noise if self.noisy else 0.0
+        if not (schedule.random_slots or cell_noise or gumbel):
             return None, Noise()
         generator = np.random.Generator(np.random.Philox(key=[self.experiment.seed, step]))
         slots, cell, programs = None, None, None
@@ -126,9 +129,9 @@ class Learner(ABC):
             least = min(task.min_slots(batch), most)
             slots = round(least * (most / least) ** generator.random())
         shape = batch.mask.shape
-        if schedule.cell_noise:
+        if cell_noise:
             cell = generator.standard_normal((*shape, machine.controller.size), dtype=np.float32)
-            cell *= np.float32(schedule.cell_noise)
+            cell *= np.float32(cell_noise)
         if gumbel:
             assert machine.programs is not None
             size = (*shape, len(self.machine.interfaces), machine.programs.count)

@@ -236,13 +236,15 @@ class _Loop:
     # --- what is drawn ------------------------------------------------------------------------------------------------
 
     def _task(self) -> Task:
-        """The task as it is drawn from now on."""
+        """The task as it is drawn from now on; also whether there is noise."""
         task, curriculum = self.experiment.task, self.schedule.curriculum
         if curriculum is None:
             return task
         if not self.progress.weights:
             self.progress.weights = list(curriculum.start(task))
-        return task.weighted(tuple(self.progress.weights))
+        weights = tuple(self.progress.weights)
+        self.learner.noisy = curriculum.noisy(task, weights)
+        return task.weighted(weights)
 
     def _batches(self, task: Task) -> Iterator[Batch]:
         schedule = self.schedule
