@@ -245,7 +245,7 @@ def test_the_tables_fit_and_say_who_is_not_there(tiny, monkeypatch):
     monkeypatch.setattr(peers, "jax_version", lambda: None)
     said = call("bench", "--no-growth", "--seconds", SECONDS, "--peers", "eager,jax")
     assert said.code == 0, said.err
-    assert "jax is not installed: pip install 'nsm[bench]'" in said.out
+    assert "jax is not installed: pip install 'stored-programs[bench]'" in said.out
     assert said.out.count("jax is not installed") == 1
     assert "Words per second" in said.out
     assert max(map(len, said.out.splitlines())) <= 100

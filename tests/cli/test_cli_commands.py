@@ -501,7 +501,7 @@ def test_the_demo_says_in_words_what_was_learned_and_where_the_run_is(tmp_path, 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_tensorboard_events_on_request(tmp_path, nsm):
-    pytest.importorskip("tensorboard", reason="needs the extra nsm[tensorboard]")
+    pytest.importorskip("tensorboard", reason="needs the extra stored-programs[tensorboard]")
     said = nsm("train", "copy", *TINY, "--iterations", 1, "--tensorboard", "--out", tmp_path / "run")
     assert said.code == 0, said.err
     assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1

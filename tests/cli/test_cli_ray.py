@@ -310,7 +310,7 @@ def test_without_ray_it_is_one_sentence(nsm, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with patch.dict(os.environ):
         said = nsm("reproduce", "single", "--engine", "ray")
-    assert (said.code, said.err) == (2, 'nsm: Ray is not installed: pip install "nsm[ray]"\n')
+    assert (said.code, said.err) == (2, 'nsm: Ray is not installed: pip install "stored-programs[ray]"\n')
 
 
 @pytest.mark.parametrize("version", ["2.9.3", "2.51.2"])

@@ -41,7 +41,7 @@ def kind(name: str) -> Kind:
     if name == "jax":
         version = jax_version()
         if version is None:
-            raise Absent("jax is not installed: pip install 'nsm[bench]'")
+            raise Absent("jax is not installed: pip install 'stored-programs[bench]'")
         return Kind("JAX scan", f"JAX {version}, lax.scan under jit")
     if name == "eager":
         return Kind("eager", f"PyTorch {torch.__version__}, eager")

@@ -46,7 +46,7 @@ class Reproduce:
     jobs: int = 2
     """Runs at a time, one thread each."""
     engine: str = "local"
-    """local (processes of this machine) or ray (a Ray cluster; needs nsm[ray])."""
+    """local (processes of this machine) or ray (a Ray cluster; needs stored-programs[ray])."""
     address: Annotated[str | None, option("STR", "a cluster of its own, on this machine")] = None
     """Of an existing Ray cluster, host:port or auto."""
     only: Annotated[str | None, option("STR", "all")] = None

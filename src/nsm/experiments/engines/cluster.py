@@ -251,7 +251,7 @@ def _imported() -> Any:
     try:
         import ray
     except ImportError:
-        raise UserError('Ray is not installed: pip install "nsm[ray]"') from None
+        raise UserError('Ray is not installed: pip install "stored-programs[ray]"') from None
     return ray
 
 
