@@ -66,6 +66,22 @@ def train_options(name):
     return found
 
 
+def of_command(command):
+    """The options of a command, each with its type and value; those of a part of it as its own."""
+    types = get_type_hints(command)
+    for field in fields(command):
+        if is_dataclass(field.default):
+            yield from of_command(type(field.default))
+            continue
+        name = (
+            field.name.upper()
+            if "Positional" in str(get_type_hints(command, include_extras=True)[field.name])
+            else f"--{typed(field.name)}"
+        )
+        default = "" if field.default is MISSING else f" = {shown(field.default)}"
+        yield f"{name}: {kind_of(types[field.name])}{default}".rstrip()
+
+
 def options() -> str:
     """One line per option: the command, the option, its type and its value.
 
@@ -73,11 +89,7 @@ def options() -> str:
     """
     lines = ["--version"] if "nsm --version" in DESCRIPTION else []
     for name, command in OTHERS.items():
-        types = get_type_hints(command)
-        for field in fields(command):
-            name_of_it = field.name.upper() if "Positional" in str(field.type) else f"--{typed(field.name)}"
-            default = "" if field.default is MISSING else f" = {shown(field.default)}"
-            lines.append(f"{name} {name_of_it}: {kind_of(types[field.name])}{default}".rstrip())
+        lines += [f"{name} {option}" for option in of_command(command)]
     lines.append("train TASK: str")
     tasks = {name: train_options(name) for name in names.RECIPES}
     shared = {

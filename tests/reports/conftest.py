@@ -74,7 +74,9 @@ def plain():
 @pytest.fixture(scope="session")
 def browser():
     """A headless Chromium; tests that need one say so when there is none."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'stored-programs[dev]'")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright: pip install 'stored-programs[dev]'"
+    )
     if CHROMIUM is None:
         pytest.skip("needs Chromium: apt-get install chromium")
     with playwright.sync_playwright() as driver:

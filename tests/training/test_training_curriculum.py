@@ -53,7 +53,7 @@ def test_one_by_one_does_not_care_for_evaluations():
 
 
 def test_each_stage_lasts_until_what_joined_in_it_is_known():
-    task, curriculum = Babi((1, 2, 3, 4)), InStages(("qa1", "qa3,qa2"), enough=0.25, floor=0.02, limit=0.3)
+    task, curriculum = Babi((1, 2, 3, 4)), InStages(("qa1", "qa3+qa2"), enough=0.25, floor=0.02, limit=0.3)
     weights = curriculum.start(task)
     assert weights == (1, 0, 0, 0)
     weights = curriculum.evaluated(task, weights, figures(0.26, 1.0, 1.0, 1.0))
@@ -90,10 +90,12 @@ def test_a_part_alone_is_drawn_without_noise():
     assert OneByOne().noisy(TWO, (1.0, 0.0))
 
 
-def test_the_default_stages_name_every_task_once_but_those_of_the_last():
-    named = [part for stage in InStages().stages for part in stage.split(",")]
-    assert len(named) == len(set(named)) == 18
-    assert set(Babi().part_names) - set(named) == {"qa3", "qa16"}
+def test_others_are_the_parts_that_are_not_named():
+    everything = InStages()._joining(Babi())
+    assert [len(parts) for parts in everything] == [1, 1, 14, 1, 1, 2]
+    assert {part for parts in everything for part in parts} == set(Babi().part_names)
+    assert InStages(("qa2", "others", "qa1"))._joining(Babi((1, 2, 3))) == [["qa2"], ["qa3"], ["qa1"]]
+    assert InStages(("qa2", "qa1"))._joining(Babi((1, 2, 3))) == [["qa2"], ["qa1"], ["qa3"]]
 
 
 # --- in a run ---------------------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from nsm.checks import UserError
 from nsm.tasks import Figures, Task
 from nsm.tree import OneOf
 
+OTHERS = "others"
+"""The parts of a mixture that are not named."""
 Weights = tuple[float, ...]
 """How often each part is drawn, in proportion."""
 
@@ -73,14 +75,9 @@ class InStages(Curriculum):
     drawn is what is left to gain, because tasks that are solved have nothing more to teach.
     """
 
-    stages: tuple[str, ...] = (
-        "qa1",
-        "qa15",
-        "qa2,qa4,qa5,qa6,qa7,qa8,qa9,qa10,qa11,qa12,qa13,qa14,qa18,qa20",
-        "qa19",
-        "qa17",
-    )
-    """Which parts join in each stage, with commas between them; those that are not named join in the last."""
+    stages: tuple[str, ...] = ("qa1", "qa15", "others", "qa19", "qa17", "qa3+qa16")
+    """Which parts join in each stage, joined by +; others: those that are not named, which join in the
+    last unless it is said where."""
     enough: float = 0.15
     """A stage is over when the mean error of the parts that joined in it is at most this."""
     share: float = 0.75
@@ -120,6 +117,10 @@ class InStages(Curriculum):
 
     def _joining(self, task: Task) -> list[list[str]]:
         """The parts that join in every stage, which are all of the task's."""
-        named = [[part for part in stage.split(",") if part in task.part_names] for stage in self.stages]
-        rest = set(task.part_names).difference(*named)
-        return [parts for parts in (*named, sorted(rest)) if parts]
+        stages = self.stages if OTHERS in self.stages else (*self.stages, OTHERS)
+        named = [stage.split("+") for stage in stages]
+        others = sorted(set(task.part_names).difference(*named))
+        joining = [
+            [part for part in (others if names == [OTHERS] else names) if part in task.part_names] for names in named
+        ]
+        return [parts for parts in joining if parts]
