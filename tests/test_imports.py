@@ -43,6 +43,7 @@ ROOMS = {
     "controllers": Room("checks", "torch"),
     "memories": Room("checks tree similarity", "torch"),
     "programs": Room("checks similarity", "torch"),
+    "stored_modules": Room("checks programs", "torch"),
     "description": Room("controllers memories programs"),
     "operands": Room("controllers memories programs", "torch"),
     "pretrained": Room("checks files documents tree", "torch safetensors"),
@@ -83,7 +84,7 @@ ROOMS = {
     "api": Room("checks machine tasks training experiments reports run", "torch"),
     # All public names, each found where it is when it is first used.
     "nsm": Room(
-        "version checks tasks controllers memories programs machine training loading optim experiments reports "
+        "version checks tasks controllers memories programs stored_modules machine training loading optim experiments reports "
         "bar run api"
     ),
     "commands": Room(
@@ -94,7 +95,7 @@ ROOMS = {
     "__main__": Room("cli"),
 }
 MODEL = (
-    *("similarity", "pytree", "plots", "trace", "controllers", "memories", "programs"),
+    *("similarity", "pytree", "plots", "trace", "controllers", "memories", "programs", "stored_modules"),
     *("description", "operands", "pretrained", "fused"),
     *("config", "state", "arguments", "backends", "network", "machine"),
 )
