@@ -22,7 +22,10 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from nsm.checks import UserError, at_least, choose, positive
+from nsm.precision import autocasts, for_product, for_softmax
 from nsm.similarity import cosine_similarity
+
+PARTS = ("interface", "state", "output")
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,19 @@ class Programs:
     """A factor on β. The published code's similarity is cos/K by accident: 1/K here."""
     loss: str = "sum"
     """l_p over the pairs of keys (and the heads of a machine): sum as in Eq. 6, or mean as in the published code."""
+    parts: tuple[str, ...] = ("interface",)
+    """Which weights of a machine are stored: those of the interface networks, as in the paper, and also state, those of
+    the state network, and output, those of the output layer. Each network has a program memory of its own."""
 
     def __post_init__(self) -> None:
         at_least("programs", self.count, 1)
         choose("attention", self.attention, ATTENTION)
         choose("loss", self.loss, ("sum", "mean"))
         positive("temperature", self.temperature)
+        for part in self.parts:
+            choose("parts", part, PARTS)
+        if len({*self.parts}) < len(self.parts) or "interface" not in self.parts:
+            raise UserError(f"parts must be different ones and interface among them, were {', '.join(self.parts)}")
         positive("strength_scale", self.strength_scale)
         if self.key_size is not None:
             at_least("key_size", self.key_size, 1)
@@ -127,24 +137,7 @@ def gumbel_noise(*shape: int, generator: torch.Generator, like: Tensor) -> Tenso
     return -exponential.clamp_min(torch.finfo(like.dtype).tiny).log().to(like.device)
 
 
-# --- precision --------------------------------------------------------------------------------------------------------
-
-
-def autocasts(x: Tensor) -> bool:
-    """Whether autocast is on where x is, and decides its precision: that of float64 it leaves alone."""
-    kind = x.device.type
-    casting = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return casting and x.is_floating_point() and x.dtype != torch.float64
-
-
-def for_product(x: Tensor) -> Tensor:
-    """x as a matrix product takes it: under autocast in its precision, else as it is."""
-    return x.to(torch.get_autocast_dtype(x.device.type)) if autocasts(x) else x
-
-
-def for_softmax(x: Tensor) -> Tensor:
-    """x as a softmax takes it: under autocast in float32, else as it is."""
-    return x.float() if autocasts(x) else x
+# --- after the product ------------------------------------------------------------------------------------------------
 
 
 def mixed(each: Tensor, weights: Tensor) -> Tensor:

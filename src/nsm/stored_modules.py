@@ -25,15 +25,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
 
 from nsm.checks import UserError, at_least, choose
-from nsm.programs import ProgramKeys, Programs, Querying, autocasts, for_product, mixed, seed_from
+from nsm.precision import autocasts, for_product
+from nsm.programs import ProgramKeys, Programs, Querying, mixed, seed_from
 
 Query = Callable[..., Tensor]
 """What a program is asked for by, made of the module's own arguments: c (B, features)."""
 Output = Any
 """Whatever the module puts out."""
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-STATISTICS = (nn.modules.batchnorm._BatchNorm,)
-SIZES = ("in_features", "in_channels", "input_size", "embed_dim")
+SIZES = ("in_features", "in_channels", "num_channels", "input_size", "embed_dim")
 """What torch's layers call the width of their input."""
 
 
@@ -45,7 +45,7 @@ def stored(
     features: int | None = None,
     per: Literal["sample", "position"] = "sample",
     shared: Sequence[str] = (),
-    spread: float = 1.0,
+    spread: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> StoredModule:
     """A module like the one given whose parameters are P programs, mixed anew for every sample.
@@ -88,7 +88,7 @@ class ModulePrograms(ProgramKeys):
         self,
         module: nn.Module,
         config: Programs,
-        spread: float = 1.0,
+        spread: float = 0.1,
         shared: tuple[str, ...] = (),
         generator: torch.Generator | None = None,
     ) -> None:
@@ -104,14 +104,13 @@ class ModulePrograms(ProgramKeys):
                 if parameter not in made:
                     made[parameter] = _programs(parameter, config.count, spread, generator)
                 setattr(owner, name, made[parameter])
-        self._statistics = any(isinstance(part, STATISTICS) for part in module.modules())
+        self._norms = [part for part in self.module.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
 
     def forward(self, weights: Tensor, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The module's own output, each sample's by its own mixture. weights (B, P)."""
-        if self._statistics and any(part.training for part in self.module.modules() if isinstance(part, STATISTICS)):
+        if any(map(_mixes_samples, self._norms)):
             raise UserError(NO_STATISTICS)
-        fixed = {name: options[name] for name in self.shared if name in options}
-        own = inputs, {name: option for name, option in options.items() if name not in fixed}
+        own, fixed = (inputs, self.owned(options)), {name: options[name] for name in self.shared if name in options}
         tensors = _leaves(own)
         for tensor in tensors:
             if tensor.shape[:1] != weights.shape[:1]:
@@ -125,6 +124,10 @@ class ModulePrograms(ProgramKeys):
             if len(inputs) == 1 and isinstance(inputs[0], Tensor) and _is_linear(self.module):
                 return _execute(self.module, inputs[0], weights)
         return self._by_sample(weights, own, tensors, fixed)
+
+    def owned(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The keyword arguments that samples don't share."""
+        return {name: option for name, option in options.items() if name not in self.shared}
 
     def _by_sample(self, weights: Tensor, own: Any, tensors: list[Tensor], fixed: dict[str, Any]) -> Any:
         """The module called once for every sample, as a batch of one, with parameters of the sample's own.
@@ -205,8 +208,8 @@ class StoredModule(Querying):
         if not self.positions:
             return self.memory(weights, inputs, options)
         leading = c.shape[:-1]
-        given, named = _each(lambda tensor: tensor.flatten(0, len(leading) - 1), (inputs, options))
-        out = self.memory(weights.flatten(0, -2), given, named)
+        given, named = _each(lambda tensor: tensor.flatten(0, len(leading) - 1), (inputs, self.memory.owned(options)))
+        out = self.memory(weights.flatten(0, -2), given, {**options, **named})
         return _each(lambda tensor: tensor.unflatten(0, leading), out)
 
     def _c(self, inputs: tuple[object, ...], options: dict[str, object], query: Tensor | None) -> Tensor:
@@ -249,12 +252,19 @@ def _refuse(module: nn.Module) -> None:
     if not any(parameter.is_floating_point() for parameter in module.parameters()):
         raise UserError(f"a {type(module).__name__} has no parameters to store")
     for part in module.modules():
-        if isinstance(part, STATISTICS) and part.training:
+        if _mixes_samples(part):
             raise UserError(NO_STATISTICS)
         if isinstance(part, nn.RNNBase):
             raise UserError(f"an nn.{type(part).__name__} can't be stored, an nn.{type(part).__name__}Cell can")
         if getattr(part, "batch_first", True) is False:
             raise UserError(f"a {type(part).__name__} must have batch_first=True to be stored")
+
+
+def _mixes_samples(part: nn.Module) -> bool:
+    """Whether it normalises by a whole batch, or keeps statistics over batches."""
+    if isinstance(part, nn.modules.batchnorm._BatchNorm):
+        return part.training or not part.track_running_stats
+    return isinstance(part, nn.modules.batchnorm._NormBase) and part.training and part.track_running_stats
 
 
 def _programs(parameter: nn.Parameter, count: int, spread: float, generator: torch.Generator | None) -> nn.Parameter:
@@ -286,7 +296,7 @@ def _features(module: nn.Module) -> int:
 
 
 def _channels_first(module: nn.Module) -> bool:
-    return isinstance(_first(module), nn.modules.conv._ConvNd)
+    return isinstance(_first(module), nn.modules.conv._ConvNd | nn.GroupNorm)
 
 
 # --- mixed after the product ------------------------------------------------------------------------------------------
@@ -314,13 +324,13 @@ def _execute(module: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
             x = _execute(layer, x, weights)
         return x
     if isinstance(module, nn.Linear):
-        return _linear(x, module.weight, module.bias, weights)
+        return mixed_linear(x, module.weight, module.bias, weights)
     if isinstance(module, CONVOLUTIONS):
         return _convolution(module, x, weights)
     return cast(Tensor, module(x))
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, weights: Tensor) -> Tensor:
+def mixed_linear(x: Tensor, weight: Tensor, bias: Tensor | None, weights: Tensor) -> Tensor:
     """x (B, …, in), weight (P, out, in) → (B, …, out): one product with the programs side by side."""
     each = F.linear(x, weight.flatten(0, 1), None if bias is None else bias.flatten())
     along = weights.reshape(len(weights), *[1] * (x.dim() - 2), -1)
@@ -347,8 +357,8 @@ def _convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, weights: 
 
 def _gates(cell: nn.RNNCellBase, weights: Tensor, x: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
     """Wx and Uh of a recurrent cell, each (B, gates · H)."""
-    ours = _linear(x, cell.weight_ih, cell.bias_ih, weights)
-    return ours, _linear(hidden, cell.weight_hh, cell.bias_hh, weights)
+    ours = mixed_linear(x, cell.weight_ih, cell.bias_ih, weights)
+    return ours, mixed_linear(hidden, cell.weight_hh, cell.bias_hh, weights)
 
 
 def _zeros(cell: nn.RNNCellBase, x: Tensor) -> Tensor:

@@ -263,6 +263,21 @@ def test_every_position_has_a_mixture_of_its_own():
     assert made(x[0, 0, 0].unsqueeze(0)).shape == (1, 4)
 
 
+class Scaled(nn.Linear):
+    def forward(self, x, *, by):
+        return by * super().forward(x)
+
+
+def test_positions_share_what_is_shared():
+    torch.manual_seed(0)
+    made, x, by = (
+        stored(Scaled(4, 3), P, per="position", shared=("by",)),
+        torch.randn(5, 2, 4),
+        torch.tensor([1.0, 2, 3]),
+    )
+    assert_close(made(x, by=by), by * made(x, by=torch.ones(3)))
+
+
 @pytest.mark.parametrize("attention", ATTENTION)
 def test_every_attention_learns(attention):
     torch.manual_seed(0)
@@ -481,6 +496,11 @@ def test_batch_norm_in_evaluation():
     assert_close(made(x), module(x))
     with pytest.raises(UserError, match="leave it in evaluation mode"):
         made.train()(x)
+    for norm in (nn.BatchNorm1d(4, track_running_stats=False).eval(), nn.InstanceNorm1d(4, track_running_stats=True)):
+        with pytest.raises(UserError, match="batch norm keeps statistics"):
+            stored(nn.Sequential(nn.Conv1d(1, 4, 3), norm))
+    alone, x = nn.Sequential(nn.GroupNorm(2, 4), nn.Conv1d(4, 4, 3), nn.InstanceNorm1d(4)), torch.randn(5, 4, 6)
+    assert_close(stored(alone, P, spread=0.0)(x), alone(x))
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
