@@ -50,6 +50,23 @@ def step_by_step(printed):
     assert len(numbers(r"step (\d): wrote mostly to slot (\d)", printed)) == 5
 
 
+def stored_transformer(printed):
+    """Chance is one symbol of 16."""
+    plain, stored, large = numbers(r"([\d,]+) parameters: ([\d.]+)% of symbols right", printed.replace(",", ""))
+    assert plain[0] < 0.3 * stored[0]
+    assert abs(large[0] - stored[0]) < 0.01 * stored[0]
+    assert plain[1] > 40
+    assert min(stored[1], large[1]) > plain[1] + 10
+
+
+def stored_cnn(printed):
+    """Chance is one class of ten."""
+    plain, stored, large = numbers(r"([\d,]+) parameters: ([\d.]+)% of images right", printed.replace(",", ""))
+    assert plain[0] < 0.3 * stored[0]
+    assert abs(large[0] - stored[0]) < 0.03 * stored[0]
+    assert min(plain[1], stored[1], large[1]) > 30
+
+
 def stored_program_mlp(printed):
     ((plain,), (stored,)) = numbers(r"mean squared error ([\d.]+)", printed)
     assert stored < 0.1 < 0.4 < plain
@@ -72,7 +89,7 @@ def lightning_module(printed):
 
 CHECKS = [
     *(custom_memory, dataset_task, lightning_module, own_task),
-    *(step_by_step, stored_program_mlp, truncated_backpropagation),
+    *(step_by_step, stored_cnn, stored_program_mlp, stored_transformer, truncated_backpropagation),
 ]
 RUNS = {"custom_memory": "stack", "dataset_task": "parity", "own_task": "reverse"}
 """What they leave in runs/."""

@@ -42,7 +42,10 @@ ROOMS = {
     "trace": Room("checks pytree plots", "torch"),
     "controllers": Room("checks", "torch"),
     "memories": Room("checks tree similarity", "torch"),
-    "programs": Room("checks similarity", "torch"),
+    "precision": Room("", "torch"),
+    "programs": Room("checks similarity precision", "torch"),
+    "stored_modules": Room("checks precision programs", "torch"),
+    "state_programs": Room("controllers programs stored_modules", "torch"),
     "description": Room("controllers memories programs"),
     "operands": Room("controllers memories programs", "torch"),
     "pretrained": Room("checks files documents tree", "torch safetensors"),
@@ -52,7 +55,9 @@ ROOMS = {
     "arguments": Room("checks pytree config state", "numpy torch"),
     "backends": Room("checks operands fused state", "torch"),
     "network": Room(
-        "names checks pytree trace controllers memories programs description operands config state arguments", "torch"
+        "names checks pytree trace controllers memories programs state_programs description operands config state "
+        "arguments",
+        "torch",
     ),
     "machine": Room(
         "checks pytree trace controllers memories programs operands pretrained config state arguments backends network",
@@ -83,8 +88,8 @@ ROOMS = {
     "api": Room("checks machine tasks training experiments reports run", "torch"),
     # All public names, each found where it is when it is first used.
     "nsm": Room(
-        "version checks tasks controllers memories programs machine training loading optim experiments reports "
-        "bar run api"
+        "version checks tasks controllers memories programs stored_modules machine training loading optim experiments "
+        "reports bar run api"
     ),
     "commands": Room(
         "names checks tree data machine tasks training experiments bench reports screen bar run",
@@ -94,7 +99,8 @@ ROOMS = {
     "__main__": Room("cli"),
 }
 MODEL = (
-    *("similarity", "pytree", "plots", "trace", "controllers", "memories", "programs"),
+    *("similarity", "pytree", "plots", "trace", "controllers", "memories"),
+    *("precision", "programs", "stored_modules", "state_programs"),
     *("description", "operands", "pretrained", "fused"),
     *("config", "state", "arguments", "backends", "network", "machine"),
 )

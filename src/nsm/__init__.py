@@ -42,6 +42,7 @@ __all__ = [
     "Result",
     "Run",
     "Schedule",
+    "StoredModule",
     "StoredProgramLinear",
     "Task",
     "TensorBoard",
@@ -54,6 +55,7 @@ __all__ = [
     "open",
     "optim",
     "recipes",
+    "stored",
     "train",
     "view",
 ]
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from nsm.programs import ProgramMemory, Programs, StoredProgramLinear, annealing
     from nsm.reports.viewer import Page
     from nsm.run import Run
+    from nsm.stored_modules import StoredModule, stored
     from nsm.tasks import Batch, Classification, DatasetTask, Measure, Task
     from nsm.training.callbacks import Callback, TensorBoard, WeightsAndBiases
     from nsm.training.experiment import Experiment, Optimiser, Schedule
@@ -90,6 +93,7 @@ else:
         "nsm.programs": "ProgramMemory Programs StoredProgramLinear annealing",
         "nsm.reports.viewer": "Page",
         "nsm.run": "Run",
+        "nsm.stored_modules": "StoredModule stored",
         "nsm.tasks": "Batch Classification DatasetTask Measure Task",
         "nsm.training.callbacks": "Callback TensorBoard WeightsAndBiases",
         "nsm.training.experiment": "Experiment Optimiser Schedule",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Never
+from typing import Any, NamedTuple, Never
 
 import torch
 import torch.nn.functional as F
@@ -117,19 +117,24 @@ class StateNetwork(nn.Module, ABC):
             return self.State(*(self.weight_ih.new_zeros(batch, self.size) for _ in self.State._fields))
         return self.State(*(self.initial[name].expand(batch, -1) for name in self.State._fields))
 
-    def _recurrent(self, hidden: Tensor) -> Tensor:
-        assert self.weight_hh is not None
-        return F.linear(hidden, self.weight_hh, self.bias_hh)
-
     @property
     def norms(self) -> tuple[nn.Module, ...]:
         """Its layer norms: of the gates in their order, then of the cell."""
         return ()
 
+    def forward(self, x: Tensor, state: Any, noise: Tensor | None = None) -> tuple[Tensor, ControllerState]:
+        """One step. `noise` (B, size) is added to an LSTM's cell."""
+        ours, theirs = F.linear(x, self.weight_ih, self.bias_ih), None
+        if self.weight_hh is not None:
+            theirs = F.linear(state.hidden, self.weight_hh, self.bias_hh)
+        return self.advance(ours, theirs, state, noise)
+
     # Never: each network takes the state it makes itself, so a type checker allows any there and no call of this one.
     @abstractmethod
-    def forward(self, x: Tensor, state: Never, noise: Tensor | None = None) -> tuple[Tensor, ControllerState]:
-        """One step. `noise` (B, size) is added to an LSTM's cell."""
+    def advance(
+        self, ours: Tensor, theirs: Any, state: Never, noise: Tensor | None = None
+    ) -> tuple[Tensor, ControllerState]:
+        """The step after both products: `ours` = W x + b, and `theirs` = U h + b′ where there is a state (B, rows)."""
 
 
 class LSTM(StateNetwork):
@@ -157,8 +162,10 @@ class LSTM(StateNetwork):
         with torch.no_grad():
             bias.fill_(self.config.forget_bias)  # type: ignore[operator]
 
-    def forward(self, x: Tensor, state: LSTMState, noise: Tensor | None = None) -> tuple[Tensor, LSTMState]:
-        gates = (F.linear(x, self.weight_ih, self.bias_ih) + self._recurrent(state.hidden)).chunk(4, dim=-1)
+    def advance(
+        self, ours: Tensor, theirs: Tensor, state: LSTMState, noise: Tensor | None = None
+    ) -> tuple[Tensor, LSTMState]:
+        gates = (ours + theirs).chunk(4, dim=-1)
         if self.gate_norms is not None:
             gates = tuple(norm(gate) for norm, gate in zip(self.gate_norms, gates, strict=True))
         i, f, g, o = gates
@@ -177,9 +184,11 @@ class GRU(StateNetwork):
     State = HiddenState
     gates = 3
 
-    def forward(self, x: Tensor, state: HiddenState, noise: Tensor | None = None) -> tuple[Tensor, HiddenState]:
-        r_x, z_x, n_x = F.linear(x, self.weight_ih, self.bias_ih).chunk(3, dim=-1)
-        r_h, z_h, n_h = self._recurrent(state.hidden).chunk(3, dim=-1)
+    def advance(
+        self, ours: Tensor, theirs: Tensor, state: HiddenState, noise: Tensor | None = None
+    ) -> tuple[Tensor, HiddenState]:
+        r_x, z_x, n_x = ours.chunk(3, dim=-1)
+        r_h, z_h, n_h = theirs.chunk(3, dim=-1)
         z = torch.sigmoid(z_x + z_h)
         candidate = torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
         hidden = (1 - z) * candidate + z * state.hidden
@@ -191,8 +200,10 @@ class RNN(StateNetwork):
 
     State = HiddenState
 
-    def forward(self, x: Tensor, state: HiddenState, noise: Tensor | None = None) -> tuple[Tensor, HiddenState]:
-        hidden = torch.tanh(F.linear(x, self.weight_ih, self.bias_ih) + self._recurrent(state.hidden))
+    def advance(
+        self, ours: Tensor, theirs: Tensor, state: HiddenState, noise: Tensor | None = None
+    ) -> tuple[Tensor, HiddenState]:
+        hidden = torch.tanh(ours + theirs)
         return hidden, HiddenState(hidden)
 
 
@@ -201,8 +212,10 @@ class FeedForward(StateNetwork):
 
     State = NoState
 
-    def forward(self, x: Tensor, state: NoState, noise: Tensor | None = None) -> tuple[Tensor, NoState]:
-        return torch.tanh(F.linear(x, self.weight_ih, self.bias_ih)), state
+    def advance(
+        self, ours: Tensor, theirs: None, state: NoState, noise: Tensor | None = None
+    ) -> tuple[Tensor, NoState]:
+        return torch.tanh(ours), state
 
 
 NETWORKS: dict[str, type[StateNetwork]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN, "feed-forward": FeedForward}

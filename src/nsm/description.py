@@ -52,6 +52,6 @@ def parse(text: str) -> Description:
     return Description(
         Controller(**fields["controller"]),
         MEMORIES[fields["kind"]](**fields["memory"]),
-        None if programs is None else Programs(**programs),
+        None if programs is None else Programs(**{**programs, "parts": tuple(programs["parts"])}),
         fields["interface_norm"],
     )

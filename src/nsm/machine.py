@@ -6,7 +6,8 @@
     r_t      = memory(ξ, M)                                   data memory           nsm.memories
     y_t      = [c_t, r_t] W_out
 
-In a `MANN` W_t is one matrix for all time; in a `NUTM` it is read from a program memory at every step.
+In a `MANN` W_t is one matrix for all time; in a `NUTM` it is read from a program memory at every step. The weights of
+the state network and W_out can be read from program memories of their own, too (`Programs.parts`).
 """
 
 from __future__ import annotations
@@ -61,17 +62,17 @@ class Machine(Network):
     # --- Algorithm 1 --------------------------------------------------------------------------------------------------
 
     def _step(self, x: Tensor, state: MachineState, noise: Noise) -> tuple[Tensor, MachineState, Trace]:
-        c, controller = self.controller(torch.cat([x, state.read], dim=-1), state.controller, noise.cell)
+        c, controller, state_mix = self._state(torch.cat([x, state.read], dim=-1), state.controller, noise)
         interfaces, programs = [], []
         for n in range(len(self.interfaces)):
             interface, weights = self._interface(n, c, None if noise.programs is None else noise.programs[:, n])
             interfaces.append(self.norms[n](interface) if self.norms else interface)
             programs.append(weights)
         read, memory, addresses = self.memory(interfaces, state.memory)
-        y = self.output(torch.cat([c, read], dim=-1))
+        y, output_mix = self._answer(torch.cat([c, read], dim=-1), noise)
         mix = None if programs[0] is None else torch.stack(cast(list[Tensor], programs), dim=1)
-        tape = getattr(memory, "memory", None)
-        trace = Trace(c, tuple(interfaces), mix, addresses.read, addresses.write, read, tape, self._marks)
+        tape, seen = getattr(memory, "memory", None), (addresses.read, addresses.write, read)
+        trace = Trace(c, tuple(interfaces), mix, *seen, tape, self._marks, state_mix, output_mix)
         return y, MachineState(controller, memory, read), trace
 
     def step(self, x: Tensor, state: MachineState, noise: Noise | None = None) -> tuple[Tensor, MachineState]:
@@ -157,11 +158,11 @@ class Machine(Network):
         __call__ = forward
 
     def _check_input(self, x: Tensor, *shapes: tuple[str, ...]) -> None:
-        check_input(x, self.config.input_size, self.output.weight.dtype, *shapes)
+        check_input(x, self.config.input_size, self.initial_read.dtype, *shapes)
 
     def _check_state(self, state: MachineState, batch: int | None) -> None:
         forms = None if torch.compiler.is_compiling() or self._operator is None else self._forms
-        check_state(state, batch, self.output.weight.dtype, self.initial_state, forms)
+        check_state(state, batch, self.initial_read.dtype, self.initial_state, forms)
 
     def _unbatched(self, x: Tensor, state: MachineState | None, noise: Noise, trace: bool | str = False) -> Ran:
         """A batch of one. x (T, I) → out (T, O)."""
@@ -188,7 +189,7 @@ class Machine(Network):
             return self._on(weights, x, state, lengths, trace, noise)
         # A state goes from step to step in the precision of the weights: x is cast at the door, and out is cast back.
         with torch.autocast(x.device.type, enabled=False):
-            out, state, happened = self._on(weights, x.to(self.output.weight.dtype), state, lengths, trace, noise)
+            out, state, happened = self._on(weights, x.to(self.initial_read.dtype), state, lengths, trace, noise)
         return out.to(wanted), state, happened
 
     def _on(self, weights: list[Tensor] | None, *rest: Any) -> Ran:
@@ -244,9 +245,9 @@ class Machine(Network):
 
     def _covered(self, noise: Noise) -> list[Tensor]:
         """The weights for the fused back end, or NotCovered if it can't run this machine with this noise."""
-        weight = self.output.weight
-        if weight.device.type != "cpu" or weight.dtype != torch.float32:
-            raise NotCovered(f"{weight.dtype} on {weight.device.type}", plain=True)
+        like = self.initial_read
+        if like.device.type != "cpu" or like.dtype != torch.float32:
+            raise NotCovered(f"{like.dtype} on {like.device.type}", plain=True)
         if self._operator is None:
             raise NotCovered(f"a {type(self.config.memory or self.memory).__name__}")
         if type(self)._step is not Machine._step or type(self)._interface not in (MANN._interface, NUTM._interface):

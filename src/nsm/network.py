@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import cast
 
@@ -12,14 +13,15 @@ from torch.nn.utils import skip_init
 from nsm.arguments import Forms, check_noise
 from nsm.checks import UserError, at_least, choose
 from nsm.config import Interface, MachineConfig
-from nsm.controllers import Controller
+from nsm.controllers import Controller, ControllerState, StateNetwork
 from nsm.description import Description, operator
 from nsm.memories import MEMORIES, Memory, MemoryConfig
 from nsm.names import BACKENDS
 from nsm.operands import operands
-from nsm.programs import Programs, StoredProgramLinear, gumbel_noise, seed_from
+from nsm.programs import Programs, Querying, StoredProgramLinear, gumbel_noise, seed_from
 from nsm.pytree import tree_map
 from nsm.state import NO_NOISE, MachineState, Noise
+from nsm.state_programs import StoredStateNetwork
 from nsm.trace import ReadHead, WriteHead
 
 
@@ -62,24 +64,50 @@ class Network(nn.Module, ABC):
         )
         self.config = config
         self.memory = config.memory.build(generator) if config.memory is not None else cast(Memory, memory)
-        self.controller = config.controller.build(input_size + self.memory.read_size, generator)
+        self.controller = self._state_network(generator)
         self.interfaces = nn.ModuleList(self._interface_network(head.size, generator) for head in self.memory.heads)
         self.norms = nn.ModuleList(nn.LayerNorm(head.size) for head in self.memory.heads if config.interface.norm)
-        # skip_init: nn.Linear itself would draw from the global generator what is drawn anew from the one given.
-        shape = (config.controller.size + self.memory.read_size, output_size)
-        self.output: nn.Linear = skip_init(nn.Linear, *shape, device=torch.get_default_device())
-        nn.init.xavier_uniform_(self.output.weight, generator=generator)
-        nn.init.normal_(self.output.bias, std=0.01, generator=generator)
+        self.output = self._output_layer(generator)
         self.register_buffer("initial_read", torch.empty(self.memory.read_size).normal_(0, 0.01, generator=generator))
         with torch.no_grad():
-            self.controller.weight_ih[:, :input_size] *= config.controller.input_gain
+            self.state_network.weight_ih[..., :input_size] *= config.controller.input_gain
             self._start_content()
         # Gumbel noise comes from a generator of the machine's own, so that it neither uses nor moves any global state.
-        self._generator = torch.Generator().manual_seed(seed_from(self.output.weight))
+        self._generator = torch.Generator().manual_seed(seed_from(next(self.output.parameters())))
         self._forms: Forms = {}
         self._operator, self._description = operator(config.memory), ""
         if self._operator is not None and config.memory is not None:
             self._description = str(Description(controller, config.memory, config.programs, config.interface.norm))
+
+    def _stores(self, part: str) -> bool:
+        """Whether the weights of a part, state or output, are stored programs."""
+        return self.config.programs is not None and part in self.config.programs.parts
+
+    @property
+    def state_network(self) -> StateNetwork:
+        """The controller itself, or the one that holds its programs."""
+        stored = self.controller
+        return stored.memory.network if isinstance(stored, StoredStateNetwork) else stored
+
+    def _state_network(self, generator: torch.Generator | None) -> StateNetwork | StoredStateNetwork:
+        shape, programs = self.config.input_size + self.memory.read_size, self.config.programs
+        if programs is None or not self._stores("state"):
+            return self.config.controller.build(shape, generator)
+        networks = [self.config.controller.build(shape, generator) for _ in range(programs.count)]
+        return StoredStateNetwork(networks, programs, generator)
+
+    def _output_layer(self, generator: torch.Generator | None) -> nn.Linear | StoredProgramLinear:
+        """[c_t, r_t] → y_t; programs start as far from zero as the weights of a layer that isn't stored."""
+        shape = self.config.controller.size + self.memory.read_size, self.config.output_size
+        if self.config.programs is not None and self._stores("output"):
+            return StoredProgramLinear(
+                *shape, self.config.programs, bound=math.sqrt(6 / sum(shape)), generator=generator
+            )
+        # skip_init: nn.Linear itself would draw from the global generator what is drawn anew from the one given.
+        layer: nn.Linear = skip_init(nn.Linear, *shape, device=torch.get_default_device())
+        nn.init.xavier_uniform_(layer.weight, generator=generator)
+        nn.init.normal_(layer.bias, std=0.01, generator=generator)
+        return layer
 
     def _start_content(self) -> None:
         """Give keys and strengths of content addressing the start that the configuration wants."""
@@ -112,6 +140,29 @@ class Network(nn.Module, ABC):
     def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """ξ_{t,n} (B, L) of control head n, and the program weights (B, P) that made it."""
 
+    def _state(self, x: Tensor, state: ControllerState, noise: Noise) -> tuple[Tensor, ControllerState, Tensor | None]:
+        """c_t and h_t of [x_t, r_{t−1}] and h_{t−1}, Eq. 1, and the program weights (B, P) that made them."""
+        if self._stores("state"):
+            stored = cast(StoredStateNetwork, self.controller)
+            return cast(
+                tuple[Tensor, ControllerState, Tensor], stored(x, state, noise.cell, self._choice("state", noise))
+            )
+        return *self.controller(x, state, noise.cell), None
+
+    def _answer(self, seen: Tensor, noise: Noise) -> tuple[Tensor, Tensor | None]:
+        """y_t of [c_t, r_t], and the program weights (B, P) that made it."""
+        if self._stores("output"):
+            stored = cast(StoredProgramLinear, self.output)
+            made = stored.memory(seen, *stored.ask(seen), self._choice("output", noise))
+            return cast(tuple[Tensor, Tensor], made)
+        return self.output(seen), None
+
+    def _choice(self, part: str, noise: Noise) -> Tensor | None:
+        """The Gumbel noise of the state network or the output layer, after that of the control heads: (B, P)."""
+        if noise.programs is None:
+            return None
+        return noise.programs[:, -1 if part == "output" or not self._stores("output") else -2]
+
     def initial_state(self, batch: int | None = None, slots: int | None = None) -> MachineState:
         """The state before the first step; without a `batch`, that of an unbatched sequence.
 
@@ -139,13 +190,17 @@ class Network(nn.Module, ABC):
             cells = cells.to(like.device)
         if self._noisy:
             assert self.config.programs is not None
-            heads = len(self.interfaces)
-            programs = gumbel_noise(*shape, heads, self.config.programs.count, generator=generator, like=like)
+            programs = gumbel_noise(*shape, self._choices, self.config.programs.count, generator=generator, like=like)
         return Noise(cells, programs)
 
     @property
     def _noisy(self) -> bool:
         return self.config.programs is not None and self.config.programs.attention == "gumbel"
+
+    @property
+    def _choices(self) -> int:
+        """How many networks choose a program at a step: control heads, state network, output layer."""
+        return len(self.interfaces) + self._stores("state") + self._stores("output")
 
     def seed(self, seed: int) -> None:
         """Restart the machine's own generator of Gumbel noise."""
@@ -156,12 +211,13 @@ class Network(nn.Module, ABC):
         if noise is None:
             draw = self.training and self._noisy
             return self.draw_noise(*shape, generator=self._generator) if draw else NO_NOISE
-        check_noise(noise, shape, self.config, len(self.interfaces))
+        check_noise(noise, shape, self.config, self._choices)
         return noise
 
     def program_loss(self) -> Tensor:
         """l_p of all program memories (Eq. 6), 0 in a MANN; to be added to the loss with the factor η_t."""
-        losses = [network.loss() for network in self.interfaces if isinstance(network, StoredProgramLinear)]
+        networks = *self.interfaces, self.controller, self.output
+        losses = [network.loss() for network in networks if isinstance(network, Querying)]
         if not losses:
             return self.initial_read.new_zeros(())
         total = torch.stack(losses).sum()

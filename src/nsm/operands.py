@@ -36,7 +36,7 @@ class NotCovered(Exception):
 
 
 def operands(
-    controller: StateNetwork,
+    controller: nn.Module,
     interfaces: Iterable[nn.Module],
     norms: Iterable[nn.Module],
     memory: Memory,
@@ -50,6 +50,12 @@ def operands(
     if type(memory) not in TAPES:
         raise NotCovered(f"a {type(memory).__name__}")
     _check(memory, type(memory))
+    if not isinstance(controller, StateNetwork):
+        raise NotCovered("stored programs of a state network")
+    if isinstance(output, StoredProgramLinear):
+        raise NotCovered("stored programs of an output layer")
+    if type(controller).advance is not NETWORKS[controller.config.kind].advance:
+        raise NotCovered(f"the steps of a {type(controller).__name__}")
     found = _tensors(controller, NETWORKS[controller.config.kind], CONTROLLER, optional=RECURRENT)
     for norm in controller.norms:
         found += _tensors(norm, nn.LayerNorm, LINEAR)

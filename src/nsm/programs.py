@@ -22,7 +22,10 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from nsm.checks import UserError, at_least, choose, positive
+from nsm.precision import autocasts, for_product, for_softmax
 from nsm.similarity import cosine_similarity
+
+PARTS = ("interface", "state", "output")
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,19 @@ class Programs:
     """A factor on β. The published code's similarity is cos/K by accident: 1/K here."""
     loss: str = "sum"
     """l_p over the pairs of keys (and the heads of a machine): sum as in Eq. 6, or mean as in the published code."""
+    parts: tuple[str, ...] = ("interface",)
+    """Which weights of a machine are stored: those of the interface networks, as in the paper, and also state, those of
+    the state network, and output, those of the output layer. Each network has a program memory of its own."""
 
     def __post_init__(self) -> None:
         at_least("programs", self.count, 1)
         choose("attention", self.attention, ATTENTION)
         choose("loss", self.loss, ("sum", "mean"))
         positive("temperature", self.temperature)
+        for part in self.parts:
+            choose("parts", part, PARTS)
+        if len({*self.parts}) < len(self.parts) or "interface" not in self.parts:
+            raise UserError(f"parts must be different ones and interface among them, were {', '.join(self.parts)}")
         positive("strength_scale", self.strength_scale)
         if self.key_size is not None:
             at_least("key_size", self.key_size, 1)
@@ -127,24 +137,14 @@ def gumbel_noise(*shape: int, generator: torch.Generator, like: Tensor) -> Tenso
     return -exponential.clamp_min(torch.finfo(like.dtype).tiny).log().to(like.device)
 
 
-# --- precision --------------------------------------------------------------------------------------------------------
+# --- after the product ------------------------------------------------------------------------------------------------
 
 
-def autocasts(x: Tensor) -> bool:
-    """Whether autocast is on where x is, and decides its precision: that of float64 it leaves alone."""
-    kind = x.device.type
-    casting = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return casting and x.is_floating_point() and x.dtype != torch.float64
-
-
-def for_product(x: Tensor) -> Tensor:
-    """x as a matrix product takes it: under autocast in its precision, else as it is."""
-    return x.to(torch.get_autocast_dtype(x.device.type)) if autocasts(x) else x
-
-
-def for_softmax(x: Tensor) -> Tensor:
-    """x as a softmax takes it: under autocast in float32, else as it is."""
-    return x.float() if autocasts(x) else x
+def mixed(each: Tensor, weights: Tensor) -> Tensor:
+    """Σ_i w(i) each(i), what P programs put out mixed into one. each (…, P, L), weights (…, P) → (…, L)."""
+    shares = for_product(weights).unsqueeze(-1) * each
+    # Told to stay in its precision: autocast makes sums float32 on some devices.
+    return shares.sum(dim=-2, dtype=shares.dtype)
 
 
 # --- the losses on the keys -------------------------------------------------------------------------------------------
@@ -175,53 +175,35 @@ def annealing(step: int, initial: float = 0.1, decay: float = 0.9) -> float:
 # --- the memory and the layer -----------------------------------------------------------------------------------------
 
 
-class ProgramMemory(nn.Module):
-    """M_p: P programs under P keys. A program v_i is a weight matrix, and with `bias` a bias as its last row.
+class ProgramKeys(nn.Module):
+    """The keys of a program memory: which programs a query takes, Eqs. 3–4 and 6. What a program is, subclasses say.
 
-    key (P, K), weight (P, in_features, out_features), bias (P, out_features). Attention without keys (direct, uniform)
-    stores none. No parameter is called `keys` or `values`: a parametrisation keeps its tensors in a `ModuleDict`, which
-    has methods of these names. Under autocast programs are chosen in float32 and executed in its precision.
+    key (P, K); attention without keys (direct, uniform) stores none. No parameter is called `keys` or `values`: a
+    parametrisation keeps its tensors in a `ModuleDict`, which has methods of these names. Under autocast programs are
+    chosen in float32.
     """
 
     key: nn.Parameter | None
-    bias: nn.Parameter | None
 
     def __init__(
         self,
-        in_features: int,
-        out_features: int,
         config: Programs,
         *,
-        bias: bool = True,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.config = config
-        self.in_features = at_least("in_features", in_features, 1)
-        self.out_features = at_least("out_features", out_features, 1)
         self.attention = ATTENTION[config.attention]
-
-        def parameter(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(config.count, *shape, device=device, dtype=dtype))
-
-        self.register_parameter("key", parameter(config.keys) if self.attention.has_keys else None)
-        self.weight = parameter(in_features, out_features)
-        self.register_parameter("bias", parameter(out_features) if bias else None)
+        shape = config.count, config.keys
+        key = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if self.attention.has_keys else None
+        self.register_parameter("key", key)
 
     def reset_parameters(self, bound: float | None = None, generator: torch.Generator | None = None) -> None:
-        """Draw keys and programs from U(±bound), by default the bound of `nn.Linear`, 1/√in_features."""
-        bound = 1 / math.sqrt(self.in_features) if bound is None else bound
+        """Draw the keys from U(±bound), by default 1/√K."""
         if self.key is not None:
+            bound = 1 / math.sqrt(self.config.keys) if bound is None else bound
             nn.init.uniform_(self.key, -bound, bound, generator=generator)
-        # In one draw, program by program, bias last.
-        rows = self.in_features + (self.bias is not None)
-        drawn = self.weight.new_empty(self.config.count, rows, self.out_features)
-        nn.init.uniform_(drawn, -bound, bound, generator=generator)
-        with torch.no_grad():
-            self.weight.copy_(drawn[:, : self.in_features])
-            if self.bias is not None:
-                self.bias.copy_(drawn[:, -1])
 
     def attend(self, query: Tensor, strength: Tensor, noise: Tensor | None = None) -> Tensor:
         """Eqs. 3–4: how much of each program to take. query (…, K), strength (…, 1) → (…, P)."""
@@ -235,6 +217,56 @@ class ProgramMemory(nn.Module):
             query, keys = torch.tanh(query), torch.tanh(keys)
         logits = self.attention.logits(query, self.config.strength_scale * strength, keys)
         return self.attention.weights(logits, noise, self.config.temperature)
+
+    def loss(self) -> Tensor:
+        """l_p of the keys, 0 where the attention has none."""
+        key = self.key
+        if key is None:
+            return next(self.parameters()).new_zeros(())
+        return key_similarity_loss(torch.tanh(key) if self.config.bounded_keys else key, self.config.loss)
+
+
+class ProgramMemory(ProgramKeys):
+    """M_p: P programs under P keys. A program v_i is a weight matrix, and with `bias` a bias as its last row.
+
+    key (P, K), weight (P, in_features, out_features), bias (P, out_features). Under autocast programs are executed in
+    its precision.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        config: Programs,
+        *,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(config, device=device, dtype=dtype)
+        self.in_features = at_least("in_features", in_features, 1)
+        self.out_features = at_least("out_features", out_features, 1)
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(config.count, *shape, device=device, dtype=dtype))
+
+        self.weight = parameter(in_features, out_features)
+        self.register_parameter("bias", parameter(out_features) if bias else None)
+
+    def reset_parameters(self, bound: float | None = None, generator: torch.Generator | None = None) -> None:
+        """Draw keys and programs from U(±bound), by default the bound of `nn.Linear`, 1/√in_features."""
+        bound = 1 / math.sqrt(self.in_features) if bound is None else bound
+        super().reset_parameters(bound, generator)
+        # In one draw, program by program, bias last.
+        rows = self.in_features + (self.bias is not None)
+        drawn = self.weight.new_empty(self.config.count, rows, self.out_features)
+        nn.init.uniform_(drawn, -bound, bound, generator=generator)
+        with torch.no_grad():
+            self.weight.copy_(drawn[:, : self.in_features])
+            if self.bias is not None:
+                self.bias.copy_(drawn[:, -1])
 
     def working_program(self, weights: Tensor) -> Tensor:
         """Eq. 5: p = Σ_i w(i) v_i as a matrix. weights (…, P) → (…, in_features + 1, out_features).
@@ -255,21 +287,12 @@ class ProgramMemory(nn.Module):
         each: Tensor = torch.tensordot(for_product(c), for_product(self.weight), dims=([-1], [1]))
         if bias is not None:
             each = each + for_product(bias)
-        shares = for_product(weights).unsqueeze(-1) * each
-        # Told to stay in its precision: autocast makes sums float32 on some devices.
-        return shares.sum(dim=-2, dtype=shares.dtype)
+        return mixed(each, weights)
 
     def forward(self, c: Tensor, query: Tensor, strength: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Attend, then execute: (…, out_features), and the weights (…, P) of the programs that made it."""
         weights = self.attend(query, strength, noise)
         return self.execute(c, weights), weights
-
-    def loss(self) -> Tensor:
-        """l_p of the keys, 0 where the attention has none."""
-        key = self.key
-        if key is None:
-            return self.weight.new_zeros(())
-        return key_similarity_loss(torch.tanh(key) if self.config.bounded_keys else key, self.config.loss)
 
     def extra_repr(self) -> str:
         bias = ", bias=False" if self.bias is None else ""
@@ -300,13 +323,74 @@ NO_WEIGHT = (
 MADE_ANEW = MadeAnew()
 
 
-class StoredProgramLinear(nn.Module):
+class Querying(nn.Module):
+    """A program memory and what asks it: the query network P_I maps c to a key and a strength, ξ^p = [k^p, β^p]."""
+
+    memory: ProgramKeys
+    query: nn.Linear | None
+    strength: nn.Linear | None
+    _generator: torch.Generator
+    """Of Gumbel noise, a module's own, so that it neither uses nor moves any global state."""
+
+    def __init__(self, features: int, memory: ProgramKeys) -> None:
+        super().__init__()
+        self.features = features
+        self.memory = memory
+        self.query = self.strength = None
+        if memory.attention.logits is not None:
+            stored = next(memory.parameters())
+            # skip_init: nn.Linear itself would draw from the global generator what reset_parameters draws anew.
+            options = {"device": stored.device, "dtype": stored.dtype, "bias": memory.config.query_bias}
+            self.query = skip_init(nn.Linear, features, memory.config.keys, **options)
+            self.strength = skip_init(nn.Linear, features, 1, **options)
+
+    def reset_parameters(self, bound: float | None = None, generator: torch.Generator | None = None) -> None:
+        """Draw all weights; programs and keys from U(±bound), by default the bound of `nn.Linear`, 1/√in_features."""
+        self.memory.reset_parameters(1 / math.sqrt(self.features) if bound is None else bound, generator)
+        for network in (self.query, self.strength):
+            if network is not None:
+                nn.init.xavier_uniform_(network.weight, gain=1.4, generator=generator)
+                if network.bias is not None:
+                    nn.init.normal_(network.bias, std=0.01, generator=generator)
+
+    def seed(self, seed: int) -> None:
+        """Restart its own generator of Gumbel noise."""
+        self._generator.manual_seed(seed)
+
+    def ask(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        """ξ^p = [k^p, β^p], c (…, features) → query (…, K), strength (…, 1). Uniform attention has no question."""
+        if self.query is None or self.strength is None:
+            return c[..., :0], c[..., :0]
+        return self.query(c), F.softplus(for_softmax(self.strength(c)))
+
+    def _drawn(self, c: Tensor, noise: Tensor | None) -> Tensor | None:
+        """The noise that was handed in, or while training with Gumbel attention what is drawn for c (…, features)."""
+        if noise is not None or not self.training or not self.memory.attention.noisy:
+            return noise
+        shape = (*c.shape[:-1], self.memory.config.count)
+        return gumbel_noise(*shape, generator=self._generator, like=for_softmax(c[..., :0]))
+
+    def _check(self, c: Tensor) -> None:
+        if c.shape[-1] != self.features:
+            raise UserError(f"c must have {self.features} features in its last dimension, was {tuple(c.shape)}")
+        # What is stored, not `memory.weight`, which a parametrisation would make once more.
+        stored = next(self.memory.parameters(), c)
+        if c.dtype != stored.dtype and not (autocasts(c) and autocasts(stored)):
+            raise UserError(f"c must be {stored.dtype} like the weights, was {c.dtype}")
+
+    def loss(self) -> Tensor:
+        """l_p (Eq. 6), to be added to the training loss with the annealed factor η_t."""
+        return self.memory.loss()
+
+
+class StoredProgramLinear(Querying):
     """A linear layer whose weight and bias are read from a program memory anew for every input.
 
     A drop-in for `nn.Linear(in_features, out_features)`: `layer(c)` with c (…, in_features) → (…, out_features).
     `bias`, `device` and `dtype` are those of `nn.Linear`; biases of the query network are `Programs.query_bias`.
-    The query network P_I maps the input to a key and a strength, ξ^p = [k^p, β^p].
     """
+
+    memory: ProgramMemory
 
     def __init__(
         self,
@@ -320,19 +404,11 @@ class StoredProgramLinear(nn.Module):
         bound: float | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__()
         config = programs if isinstance(programs, Programs) else Programs(programs)
-        self.memory = ProgramMemory(in_features, out_features, config, bias=bias, device=device, dtype=dtype)
-        self.query: nn.Linear | None = None
-        self.strength: nn.Linear | None = None
-        if self.memory.attention.logits is not None:
-            # skip_init: nn.Linear itself would draw from the global generator what reset_parameters draws anew.
-            options = {"device": self.memory.weight.device, "dtype": dtype, "bias": config.query_bias}
-            self.query = skip_init(nn.Linear, in_features, config.keys, **options)
-            self.strength = skip_init(nn.Linear, in_features, 1, **options)
-        # Gumbel noise comes from a generator of the layer's own, so that it neither uses nor moves any global state.
+        memory = ProgramMemory(in_features, out_features, config, bias=bias, device=device, dtype=dtype)
+        super().__init__(in_features, memory)
         self.reset_parameters(bound, generator)
-        self._generator = torch.Generator().manual_seed(seed_from(self.memory.weight))
+        self._generator = torch.Generator().manual_seed(seed_from(memory.weight))
 
     @property
     def in_features(self) -> int:
@@ -352,25 +428,6 @@ class StoredProgramLinear(nn.Module):
         """None without a bias, else no tensor, see `MadeAnew`: the biases of the programs are `memory.bias`."""
         return None if self.memory.bias is None else MADE_ANEW
 
-    def reset_parameters(self, bound: float | None = None, generator: torch.Generator | None = None) -> None:
-        """Draw all weights; programs and keys from U(±bound), by default the bound of `nn.Linear`, 1/√in_features."""
-        self.memory.reset_parameters(bound, generator)
-        for network in (self.query, self.strength):
-            if network is not None:
-                nn.init.xavier_uniform_(network.weight, gain=1.4, generator=generator)
-                if network.bias is not None:
-                    nn.init.normal_(network.bias, std=0.01, generator=generator)
-
-    def seed(self, seed: int) -> None:
-        """Restart the layer's own generator of Gumbel noise."""
-        self._generator.manual_seed(seed)
-
-    def ask(self, c: Tensor) -> tuple[Tensor, Tensor]:
-        """ξ^p = [k^p, β^p], c (…, in_features) → query (…, K), strength (…, 1). Uniform attention has no question."""
-        if self.query is None or self.strength is None:
-            return c[..., :0], c[..., :0]
-        return self.query(c), F.softplus(for_softmax(self.strength(c)))
-
     def attend(self, c: Tensor, noise: Tensor | None = None) -> Tensor:
         """The program weights w^p for an input. c (…, in_features), noise (…, P) for Gumbel attention → (…, P)."""
         self._check(c)
@@ -379,20 +436,5 @@ class StoredProgramLinear(nn.Module):
     def forward(self, c: Tensor, noise: Tensor | None = None) -> Tensor:
         """c (…, in_features) → (…, out_features). While training, Gumbel noise is drawn unless it is handed in."""
         self._check(c)
-        if noise is None and self.training and self.memory.attention.noisy:
-            shape = (*c.shape[:-1], self.memory.config.count)
-            noise = gumbel_noise(*shape, generator=self._generator, like=for_softmax(c[..., :0]))
-        out, _ = self.memory(c, *self.ask(c), noise)
+        out, _ = self.memory(c, *self.ask(c), self._drawn(c, noise))
         return cast(Tensor, out)
-
-    def _check(self, c: Tensor) -> None:
-        if c.shape[-1] != self.in_features:
-            raise UserError(f"c must have {self.in_features} features in its last dimension, was {tuple(c.shape)}")
-        # What is stored, not `memory.weight`, which a parametrisation would make once more.
-        stored = next(self.memory.parameters(), c)
-        if c.dtype != stored.dtype and not (autocasts(c) and autocasts(stored)):
-            raise UserError(f"c must be {stored.dtype} like the weights, was {c.dtype}")
-
-    def loss(self) -> Tensor:
-        """l_p (Eq. 6), to be added to the training loss with the annealed factor η_t."""
-        return self.memory.loss()

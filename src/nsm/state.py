@@ -46,7 +46,8 @@ class Noise(NamedTuple):
     cell: Tensor | None = None
     """Added to an LSTM's cell: (T, B, n)."""
     programs: Tensor | None = None
-    """Gumbel noise per control head: (T, B, heads, P)."""
+    """Gumbel noise per control head, then of the state network and the output layer if they are stored:
+    (T, B, heads …, P)."""
 
     def at(self, t: int) -> Noise:
         return Noise(*(None if noise is None else noise[t] for noise in self))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -45,16 +46,25 @@ class Trace(NamedTuple):
     """M_t (T, B, N, M) if asked for with trace="memory" """
     heads: tuple[ReadHead | WriteHead, ...]
     """What each control head is for"""
+    state_programs: Tensor | None = None
+    """w^p of the state network (T, B, P), None where its weights are not stored"""
+    output_programs: Tensor | None = None
+    """w^p of the output layer (T, B, P), None where its weights are not stored"""
 
     def plot(self, sample: int = 0, length: int | None = None) -> Plot:
         """Where each head was at every step and by which programs, as a matplotlib figure that a notebook shows.
 
+        Below them the programs of the state network and the output layer, where these are stored.
         `sample` is a sequence of the batch, `length` how many of its steps are shown, for one that ended before others.
         """
         # Not at the top: whoever does not draw need not wait for matplotlib.
         from nsm.plots.rows import heads_over_time
 
-        return heads_over_time(self.head_traces(sample, length))
+        heads = self.head_traces(sample, length)
+        named = ("state", self.state_programs), ("output", self.output_programs)
+        return heads_over_time(
+            heads, [(name, self._shown(mix, sample, length)) for name, mix in named if mix is not None]
+        )
 
     def batched(self) -> Trace:
         """The trace of an unbatched sequence as one of a batch of one."""
@@ -68,16 +78,18 @@ class Trace(NamedTuple):
         if not self.read_addresses.numel() and not self.write_addresses.numel():
             raise UserError("this machine has no memory heads: there is nothing to show")
 
-        def shown(part: Tensor) -> Array:
-            own = part[:length, sample] if batch else part[:length]
-            return own.detach().to("cpu", torch.float32).numpy()
-
+        shown = partial(self._shown, sample=sample, length=length)
         return head_traces(
             shown(self.read_addresses),
             shown(self.write_addresses),
             None if self.programs is None else shown(self.programs),
             ["read" if isinstance(head, ReadHead) else "write" for head in self.heads],
         )
+
+    def _shown(self, part: Tensor, sample: int, length: int | None) -> Array:
+        """One sequence of a part, as an array."""
+        own = part[:length, sample] if self.controller.dim() == 3 else part[:length]
+        return own.detach().to("cpu", torch.float32).numpy()
 
 
 def _check(argument: str, value: int, lowest: int, highest: int) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -255,19 +256,31 @@ FROZEN = Path(__file__).parent / "public.txt"
 
 
 def public() -> str:
-    """The names of the package with their signatures, and those of what each class adds."""
+    """The names of the package with their signatures, and those of what each class adds to other public ones."""
     lines = []
     for name in sorted(set(nsm.__all__) - {"__version__"}):
         value = getattr(nsm, name)
-        inside = sorted(vars(value).items()) if inspect.ismodule(value) or inspect.isclass(value) else []
+        inside = sorted(members(value).items()) if inspect.ismodule(value) or inspect.isclass(value) else []
         if not inspect.ismodule(value):
             lines.append(f"{name}{signature(value)}")
         for inner, part in inside:
-            ours = str(getattr(part, "__module__", "")).startswith("nsm")
+            ours = is_ours(part)
             part = part.__func__ if isinstance(part, classmethod | staticmethod) else part
             if not inner.startswith("_") and ((inspect.isroutine(part) and ours) or isinstance(part, Recipe)):
                 lines.append(f"{name}.{inner}{'' if isinstance(part, Recipe) else signature(part)}")
     return "\n".join(lines) + "\n"
+
+
+def members(value) -> dict:
+    """What a module or a class has of its own, and what a class has from bases that have no public name."""
+    if inspect.ismodule(value):
+        return vars(value)
+    bases = takewhile(lambda base: base is value or getattr(nsm, base.__name__, None) is not base, type.mro(value))
+    return {name: part for base in reversed([*bases]) if is_ours(base) for name, part in vars(base).items()}
+
+
+def is_ours(part) -> bool:
+    return str(getattr(part, "__module__", "")).startswith("nsm")
 
 
 def signature(value) -> str:

@@ -26,9 +26,10 @@ class Plot(Figure):
 
 
 @style.figure
-def heads_over_time(heads: Sequence[HeadTrace]) -> Plot:
-    """Where each head was, and by which programs."""
-    plot, _ = stacked(head_rows(heads), len(heads[0].address))
+def heads_over_time(heads: Sequence[HeadTrace], others: Sequence[tuple[str, Array]] = ()) -> Plot:
+    """Where each head was, and by which programs; then those (T, P) of other parts of a controller, by their name."""
+    rows: list[Row] = [(0.75, partial(programs, name=name, weights=mix)) for name, mix in others]
+    plot, _ = stacked([*head_rows(heads), *rows], len(heads[0].address))
     return plot
 
 

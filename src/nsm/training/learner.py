@@ -186,8 +186,9 @@ class FusedLearner(Learner):
         self.kernels = kernels(machine._description, inputs, machine.config.output_size)
         compile_for(self.kernels.tape.config)
         self._where = addresses(weights)
-        initial = machine.controller.initial
-        self._starts = [initial[name] for name in machine.controller.State._fields if name in initial]
+        network = machine.state_network
+        initial = network.initial
+        self._starts = [initial[name] for name in network.State._fields if name in initial]
         # Whoever learns no initial state has zeros for it, and nowhere for its gradient.
         nowhere = [torch.zeros_like(self.flat[: self.kernels.sizes.size]) for _ in range(2 - len(self._starts))]
         self._nowhere = nowhere
