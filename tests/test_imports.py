@@ -59,13 +59,16 @@ ROOMS = {
         "arguments",
         "torch",
     ),
+    "interventions": Room("checks memories network state", "torch"),
     "machine": Room(
-        "checks pytree trace controllers memories programs operands pretrained config state arguments backends network",
+        "checks pytree trace controllers memories programs operands pretrained config state arguments backends network "
+        "interventions",
         "torch",
     ),
+    "sizes": Room("checks pytree config machine", "torch"),
     # What is done with both.
     "training": Room(
-        "version checks files documents tree pytree programs pretrained fused machine tasks",
+        "version checks files documents tree pytree programs pretrained fused machine sizes tasks",
         "numpy torch safetensors wandb",
     ),
     "loading": Room("names checks documents pretrained machine training"),
@@ -75,7 +78,7 @@ ROOMS = {
         "numpy torch scipy ray",
     ),
     "reports": Room(
-        "names checks files tree plots machine tasks training experiments",
+        "names checks files tree operands plots machine tasks training experiments",
         "numpy torch matplotlib",
     ),
     "bench": Room(
@@ -84,15 +87,15 @@ ROOMS = {
     ),
     "screen": Room("checks", "rich"),
     "bar": Room("checks screen tasks training", "rich"),
-    "run": Room("checks machine tasks training reports", "numpy pandas"),
+    "run": Room("checks machine sizes tasks training reports", "numpy pandas"),
     "api": Room("checks machine tasks training experiments reports run", "torch"),
     # All public names, each found where it is when it is first used.
     "nsm": Room(
-        "version checks tasks controllers memories programs stored_modules machine training loading optim experiments "
-        "reports bar run api"
+        "version checks tasks controllers memories programs stored_modules interventions machine training loading "
+        "optim experiments reports bar run api"
     ),
     "commands": Room(
-        "names checks tree data machine tasks training experiments bench reports screen bar run",
+        "names checks tree data plots machine tasks training experiments bench reports screen bar run",
         "numpy torch tyro rich",
     ),
     "cli": Room("version checks training commands", "tyro"),
@@ -102,7 +105,7 @@ MODEL = (
     *("similarity", "pytree", "plots", "trace", "controllers", "memories"),
     *("precision", "programs", "stored_modules", "state_programs"),
     *("description", "operands", "pretrained", "fused"),
-    *("config", "state", "arguments", "backends", "network", "machine"),
+    *("config", "state", "arguments", "backends", "network", "interventions", "machine", "sizes"),
 )
 BY_NAME = {("nsm", "__getattr__"), ("nsm.commands.plugins", "load_plugins")}
 """The functions that import by name: what type checkers see as imports, and what the user asks for."""

@@ -137,8 +137,10 @@ class Network(nn.Module, ABC):
         """The network of a control head whose interface has `size` numbers."""
 
     @abstractmethod
-    def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """ξ_{t,n} (B, L) of control head n, and the program weights (B, P) that made it."""
+    def _interface(
+        self, n: int, c: Tensor, noise: Tensor | None, allowed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """ξ_{t,n} (B, L) of control head n, and the program weights (B, P) that made it, of those allowed (P,)."""
 
     def _state(self, x: Tensor, state: ControllerState, noise: Noise) -> tuple[Tensor, ControllerState, Tensor | None]:
         """c_t and h_t of [x_t, r_{t−1}] and h_{t−1}, Eq. 1, and the program weights (B, P) that made them."""

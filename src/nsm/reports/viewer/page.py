@@ -16,6 +16,7 @@ from nsm.checks import UserError
 from nsm.reports.execution import Execution
 from nsm.reports.output import write
 from nsm.reports.viewer import pack
+from nsm.reports.viewer.bundle import bundle
 
 
 def page(executions: Sequence[Execution], title: str, facts: Sequence[str] = ()) -> str:
@@ -24,7 +25,7 @@ def page(executions: Sequence[Execution], title: str, facts: Sequence[str] = ())
         raise UserError("there is no execution to show")
     here = files("nsm.reports.viewer")
     style = (here / "viewer.css").read_text(encoding="utf-8")
-    script = (here / "viewer.js").read_text(encoding="utf-8")
+    script = bundle(here, "viewer.js")
     document = {"title": title, "facts": list(facts), "executions": [pack.execution(run) for run in executions]}
     parts = {
         "POLICY": policy(script, style),
