@@ -1,0 +1,78 @@
+/* Few-shot classification: drawings in turn, each to be named; the name is told with the next (nsm/tasks/omniglot.py).
+
+   A drawing is a number in the page's own set, or 100 letters of hexadecimal digits: 400 points, ink or none. */
+
+import { Table, many, require, wholeNumber } from "./layout.js";
+
+const MOST_DRAWINGS = 100;
+const side = 20;
+
+/** The points of a drawing, 0 to 1; `set` are those of the page. */
+export function pointsOf(drawing, set) {
+  if (typeof drawing === "number") return set[drawing].points;
+  return Float32Array.from({ length: side * side }, (_, n) => (parseInt(drawing[n >> 2], 16) >> (3 - (n & 3))) & 1);
+}
+
+/** Points that a person drew, as 100 hexadecimal digits. */
+export const digitsOf = (points) =>
+  many((side * side) / 4, (n) => points.slice(4 * n, 4 * n + 4).reduce((sum, ink) => 2 * sum + (ink > 0.5 ? 1 : 0), 0).toString(16)).join("");
+
+const sameDrawing = (one, other) => one.every((value, n) => Math.abs(value - other[n]) < 1e-6);
+
+/** The different drawings of some samples, each with the name it has there: what a person may choose from. */
+export function drawingSet(samples) {
+  const set = [];
+  samples.forEach((sample, episode) => {
+    for (let t = 0; t < sample.inputs.rows; t++) {
+      const points = sample.inputs.row(t).slice(0, side * side);
+      if (!set.some((other) => sameDrawing(other.points, points))) set.push({ points, name: sample.targets.row(t).indexOf(1), episode });
+    }
+  });
+  return set;
+}
+
+export const letter = (name) => String.fromCharCode(65 + name);
+
+export const pictureTask = {
+  about: "It is shown drawings of characters it never saw before and has to name each; after every answer it is told the right name.",
+  read: (task, sample, words, set) => ({
+    drawings: many(sample.inputs.rows, (t) => {
+      const points = sample.inputs.row(t).slice(0, side * side);
+      return [set.findIndex((other) => sameDrawing(other.points, points)), sample.targets.row(t).indexOf(1)];
+    }),
+  }),
+  lay(task, { drawings }, inputs, outputs, words, set) {
+    const steps = drawings.length;
+    const sample = { inputs: Table.blank(steps, inputs), targets: Table.blank(steps, outputs), counted: new Uint8Array(steps).fill(1), subtask: [], decoding: 0 };
+    const seen = new Map();
+    drawings.forEach(([drawing, name], t) => {
+      sample.inputs.data.set(pointsOf(drawing, set), t * inputs);
+      if (t) sample.inputs.data[t * inputs + side * side + drawings[t - 1][1]] = 1;
+      sample.targets.data[t * outputs + name] = 1;
+      sample.subtask.push(seen.get(name) ?? 0);
+      seen.set(name, (seen.get(name) ?? 0) + 1);
+    });
+    return sample;
+  },
+  check(task, { drawings }, words, set) {
+    require(Array.isArray(drawings) && wholeNumber(drawings.length, 1, MOST_DRAWINGS), `between 1 and ${MOST_DRAWINGS} drawings`);
+    const known = (drawing) => wholeNumber(drawing, 0, set.length - 1) || (typeof drawing === "string" && /^[0-9a-f]{100}$/.test(drawing));
+    require(drawings.every((item) => Array.isArray(item) && known(item[0]) && wholeNumber(item[1], 0, task.classes - 1)), "drawings with names");
+  },
+  sizes: (task, { drawings }) => [{ name: "drawings", count: drawings.length, low: 1, high: 100 }],
+  resize: (task, { drawings }, name, count, set) => ({
+    drawings: [...drawings.slice(0, count), ...many(Math.max(0, count - drawings.length), () => anyDrawing(set, drawings))],
+  }),
+  draw: (task, { drawings }, set) => ({ drawings: drawings.map(() => anyDrawing(set, drawings)) }),
+};
+
+/** Which episode a list of drawings is from. */
+export const episodeOf = (drawings, set) => set[drawings.map(([drawing]) => drawing).find((drawing) => typeof drawing === "number") ?? 0].episode;
+
+/** One of the drawings of an episode. */
+function anyDrawing(set, drawings) {
+  const episode = episodeOf(drawings, set);
+  const own = set.flatMap((drawing, index) => (drawing.episode === episode ? [index] : []));
+  const index = own[Math.floor(Math.random() * own.length)];
+  return [index, set[index].name];
+}
