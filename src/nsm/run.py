@@ -156,9 +156,14 @@ class Run(RunDirectory):
         return Page(text, self.path / "view.html" if out is None else Path(out))
 
     def watch(
-        self, which: str = "best", samples: int = 3, beside: str | Path | None = None, **chosen: Unpack[Sequences]
+        self,
+        which: str = "best",
+        samples: int = 3,
+        beside: str | Path | None = None,
+        title: str = "",
+        **chosen: Unpack[Sequences],
     ) -> tuple[list[Execution], str]:
-        """Executions of the run's machine, and the page that shows them."""
+        """Executions of the run's machine, and the page that shows them, under its task's name or a title."""
         choose("which", which, WHICH)
         experiment = self.experiment
         task, seed, slots = self.sequences(**chosen)
@@ -179,11 +184,12 @@ class Run(RunDirectory):
         ]
         name = experiment.machine.model.upper()
         machines = {name: machine}
-        title = f"{experiment.task.name}, {name}"
+        names = name
         if beside is not None:
             other = Run(beside)
             machines = _both(machines, other, which)
-            title = f"{title} beside {other.experiment.machine.model.upper()}"
+            names = f"{name} beside {other.experiment.machine.model.upper()}"
+        title = title or f"{experiment.task.name}, {names}"
         return executions, page(executions, title, facts, machines, slots)
 
     def sequences(

@@ -46,7 +46,12 @@ class Gallery:
             beside = None if exhibit.beside is None else self.models / exhibit.beside
             try:
                 run = Run(self.models / exhibit.run)
-                executions, text = run.watch(samples=SAMPLES, beside=beside, **exhibit.chosen)  # type: ignore[arg-type]
+                executions, text = run.watch(
+                    samples=SAMPLES,
+                    beside=beside,
+                    title=exhibit.title,
+                    **exhibit.chosen,  # type: ignore[arg-type]
+                )
             except UserError as error:
                 say(f"{exhibit.title} is left out: {error}")
                 continue

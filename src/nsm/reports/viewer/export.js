@@ -96,12 +96,15 @@ export async function saveFilm(show, tell) {
   const every = Math.ceil(steps / MOST_FRAMES);
   const drawn = stage();
   const { width, height } = drawn.canvas;
-  const film = new GifWriter(width, height);
-  for (let t = 0; t < steps; t += every) {
+  const frame = (t) => {
     show(t);
     drawStage(drawn);
+    return drawn.context.getImageData(0, 0, width, height).data;
+  };
+  const film = new GifWriter(width, height, [0, 0.3, 0.6, 1].map((share) => frame(Math.round(share * (steps - 1)))));
+  for (let t = 0; t < steps; t += every) {
     const last = t + every >= steps;
-    film.add(drawn.context.getImageData(0, 0, width, height).data, last ? 200 : Math.max(4, Math.round(100 / Math.min(20, state.speed))));
+    film.add(frame(t), last ? 200 : Math.max(4, Math.round(100 / Math.min(20, state.speed))));
     tell((t + 1) / steps);
     await new Promise((next) => setTimeout(next));
   }

@@ -13,7 +13,7 @@ from nsm.plots.heads import HeadTrace, used_slots
 from nsm.reports.execution import Execution
 from nsm.reports.viewer.page import policy
 
-Chosen = Mapping[str, int]
+Chosen = Mapping[str, int | str]
 SINGLE, SEQUENCING = "single/default", "sequencing"
 
 
@@ -38,8 +38,8 @@ EXHIBITS = (
         "copy",
         "Copy",
         f"{SINGLE}/copy/nutm",
-        "The write head walks over the tape, slot by slot; when the input ends the read head jumps to where it began "
-        "and walks the same way. One program waits, the other walks.",
+        "While it listens the write head walks over the tape slot by slot, and the read head waits where that began. "
+        "Then the read head walks the same way. Compare the programs on either side of the green line.",
         chosen={"length": 24},
     ),
     Exhibit(
@@ -54,23 +54,23 @@ EXHIBITS = (
         "repeat-copy",
         "Repeat Copy",
         f"{SINGLE}/repeat-copy/nutm",
-        "At the end of each repetition the read head returns to the first slot. Ask for more repetitions than the ten "
-        "it was trained on, and see how it loses count.",
+        "At the end of each repetition the read head jumps back; see which program it does that by. It was trained on "
+        "up to ten repetitions: see how far it counts.",
         chosen={"length": 6, "repeats": 5},
     ),
     Exhibit(
         "associative-recall",
         "Associative Recall",
         f"{SINGLE}/associative-recall/nutm",
-        "Everything is written down in order. The query finds its own place by content, and the next slots are read "
-        "out. Choose another query and watch the jump.",
+        "The list is written down in order. While the query is shown the read head finds its place on the tape, then "
+        "reads on from there. Choose another query and watch where it goes.",
         chosen={"items": 8},
     ),
     Exhibit(
         "associative-recall-beside-ntm",
         "Associative Recall: NUTM beside NTM",
         f"{SINGLE}/associative-recall/nutm",
-        "Two machines, one list: compare where their heads go while they listen.",
+        "Two machines, one list: compare where their heads go while they listen, and when they are asked.",
         beside=f"{SINGLE}/associative-recall/ntm",
         chosen={"items": 6},
     ),
@@ -78,15 +78,15 @@ EXHIBITS = (
         "priority-sort",
         "Priority Sort",
         f"{SINGLE}/priority-sort/nutm",
-        "Five pairs of heads put each vector where its priority belongs, so that the answer can be read off in order. "
-        "Drag two priorities close together: near-ties are where it fails.",
+        "Five pairs of heads spread the vectors over the tape. Drag a priority and see where its vector goes instead; "
+        "drag two close together and see whether it still tells them apart.",
     ),
     Exhibit(
         "n-grams",
         "Dynamic N-grams",
         f"{SINGLE}/ngrams/nutm",
-        "Every context of five bits has slots of its own, to which the heads return whenever it comes up again. No "
-        "answer can be certain here: grey is a probability.",
+        "The write head moves on slowly while the read head keeps returning to slots written earlier. No answer can be "
+        "certain here: grey is a probability.",
         chosen={"length": 60},
     ),
     Exhibit(
@@ -107,28 +107,21 @@ EXHIBITS = (
         "copy-and-priority-sort",
         "Copy + Priority Sort",
         f"{SEQUENCING}/longer/copy+priority-sort/nutm",
-        "Three pairs of heads share the work. Change the order of the two tasks and see which heads change places.",
+        "Three pairs of heads share the work. Change the order of the two tasks and see what each of them does then.",
     ),
     Exhibit(
         "all-four",
-        "Copy + Repeat Copy + Associative Recall + Priority Sort",
+        "Four tasks in a row",
         f"{SEQUENCING}/longer/copy+repeat-copy+associative-recall+priority-sort/nutm",
-        "One machine with four programs does all four tasks in any order. The programs change where the tasks do.",
-        chosen={"length": 5, "repeats": 3, "items": 6, "sorted_items": 4},
-    ),
-    Exhibit(
-        "continual",
-        "Four tasks learned one after the other",
-        "continual/paper/continual/nutm",
-        "Priority Sort was learned last and is still there; choose sequences of the earlier tasks to see what was "
-        "forgotten.",
+        "One machine, four programs, four tasks in any order. Watch the programs change where the tasks do.",
+        chosen={"like": "training"},
     ),
     Exhibit(
         "omniglot",
         "Few-shot learning",
         "fewshot/default/omniglot-5/nutm",
-        "At the first sight of a character it can only guess; from the second on it reads the slots where it wrote the "
-        "first. Draw a character of your own twice.",
+        "At the first sight of a character it can only guess; from the second on it mostly knows. Draw a character of "
+        "your own twice, and see whether it knows it again.",
     ),
 )
 

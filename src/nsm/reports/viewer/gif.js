@@ -1,32 +1,39 @@
 /* Animated GIF: one palette for all frames, and of each frame only the rectangle that changed. */
 
-const LEVELS = 6; // of red, green and blue: 216 colours, and 39 greys between them
-const GREYS = 39;
+const COLOURS = 256;
+const FINENESS = 3; // bits of each channel that are dropped when colours are counted
 
-const PALETTE = (() => {
-  const table = new Uint8Array(256 * 3);
-  for (let i = 0; i < LEVELS ** 3; i++) {
-    table.set([Math.floor(i / 36), Math.floor(i / 6) % 6, i % 6].map((level) => level * 51), 3 * i);
-  }
-  for (let g = 0; g < GREYS; g++) table.fill(Math.round(((g + 1) * 255) / (GREYS + 1)), 3 * (216 + g), 3 * (216 + g) + 3);
-  return table;
-})();
+const bucketOf = (r, g, b) => ((r >> FINENESS) << 10) | ((g >> FINENESS) << 5) | (b >> FINENESS);
 
-/** The nearest colour of the palette. */
-function nearest(r, g, b) {
-  if (Math.max(r, g, b) - Math.min(r, g, b) < 12) {
-    const grey = Math.round((((r + g + b) / 3) * (GREYS + 1)) / 255) - 1;
-    return grey < 0 ? 0 : grey >= GREYS ? 215 : 216 + grey;
+/** The colours that some frames have most of, each the mean of those that are nearly the same. */
+function commonColours(frames) {
+  const sums = new Map();
+  for (const points of frames) {
+    for (let i = 0; i < points.length; i += 4) {
+      const bucket = bucketOf(points[i], points[i + 1], points[i + 2]);
+      const sum = sums.get(bucket);
+      if (!sum) sums.set(bucket, [points[i], points[i + 1], points[i + 2], 1]);
+      else {
+        sum[0] += points[i];
+        sum[1] += points[i + 1];
+        sum[2] += points[i + 2];
+        sum[3] += 1;
+      }
+    }
   }
-  return 36 * Math.round(r / 51) + 6 * Math.round(g / 51) + Math.round(b / 51);
+  const common = [...sums.values()].sort((one, other) => other[3] - one[3]).slice(0, COLOURS);
+  return common.map(([r, g, b, count]) => [r, g, b].map((sum) => Math.round(sum / count)));
 }
 
 export class GifWriter {
-  constructor(width, height) {
-    Object.assign(this, { width, height, bytes: new Uint8Array(1 << 20), size: 0, before: null, found: new Map() });
+  /** `frames`: some of them, from which the colours of all are taken. */
+  constructor(width, height, frames) {
+    const palette = commonColours(frames);
+    Object.assign(this, { width, height, palette, bytes: new Uint8Array(1 << 20), size: 0, before: null, found: new Map() });
     this.text("GIF89a");
     this.words(width, height);
-    this.put(0xf7, 0, 0, ...PALETTE); // a palette of 256 colours for all frames
+    this.put(0xf7, 0, 0); // a palette of 256 colours for all frames
+    this.put(...palette.flat(), ...new Array(3 * (COLOURS - palette.length)).fill(0));
     this.put(0x21, 0xff, 11);
     this.text("NETSCAPE2.0");
     this.put(3, 1, 0, 0, 0); // over and over
@@ -80,6 +87,16 @@ export class GifWriter {
     this.compressed(cut);
   }
 
+  /** The nearest colour of the palette. */
+  nearest(r, g, b) {
+    let best = 0, least = Infinity;
+    this.palette.forEach((colour, index) => {
+      const far = (colour[0] - r) ** 2 + (colour[1] - g) ** 2 + (colour[2] - b) ** 2;
+      if (far < least) [best, least] = [index, far];
+    });
+    return best;
+  }
+
   indexed(points) {
     const now = new Uint8Array(this.width * this.height);
     const whole = new Uint32Array(points.buffer, points.byteOffset, now.length);
@@ -89,7 +106,7 @@ export class GifWriter {
         last = whole[i];
         index = this.found.get(last);
         if (index === undefined) {
-          index = nearest(points[4 * i], points[4 * i + 1], points[4 * i + 2]);
+          index = this.nearest(points[4 * i], points[4 * i + 1], points[4 * i + 2]);
           this.found.set(last, index);
         }
       }

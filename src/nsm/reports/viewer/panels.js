@@ -88,7 +88,7 @@ function inputBands(run, step) {
   if (!side) return [bandOf("input", run, run.inputs, true)];
   const told = run.inputs.columns - side * side;
   return [{
-    title: run.choice ? "input: a drawing, and the name of the one before" : "input",
+    title: run.choice ? "input, and the name of the last one" : "input",
     height: 16 + side * POINT + (told ? 38 : 12),
     draw(context, y, width) {
       for (let c = 0; c < side * side; c++) {

@@ -24,6 +24,7 @@ import { buildTry, markTry, refuse, showAnswer } from "./try.js";
 const machines = []; // the machine, and maybe another beside it
 const samples = []; // the sequences of the page, unpacked
 const recorded = new Map();
+const layings = new Map(); // by task
 const SWITCH = "undisturbed";
 
 // --- computing -------------------------------------------------------------------------------------------------------
@@ -31,9 +32,12 @@ const SWITCH = "undisturbed";
 function layingOf(index) {
   const { task, words } = DOCUMENT.sequences[index];
   if (!machines.length || !knownTask(task)) return null;
-  const mine = samples.filter((_, n) => JSON.stringify(DOCUMENT.sequences[n].task) === JSON.stringify(task));
-  const sample = samples[index];
-  return new Laying(task, sample.inputs.columns, sample.targets.columns, words, mine);
+  const key = JSON.stringify(task);
+  if (!layings.has(key)) {
+    const mine = samples.filter((_, n) => JSON.stringify(DOCUMENT.sequences[n].task) === key);
+    layings.set(key, new Laying(task, samples[index].inputs.columns, samples[index].targets.columns, words, mine));
+  }
+  return layings.get(key);
 }
 
 /** What the machine does with the sequence as it is now, and what that is compared with. */
@@ -83,6 +87,7 @@ function redraw() {
   const { run: shown, other } = state;
   const { memory } = shown;
   byId("slider").max = shown.steps - 1;
+  byId("story-step").style.minWidth = `${`Step ${shown.steps} of ${shown.steps}`.length + 1}ch`;
   byId("used").parentElement.hidden = shown.used[1] === shown.slots;
   byId("tape-hint").textContent = memory ? `${shown.slots} slots of ${memory.width} numbers; read above, written below` : `${shown.slots} slots; read above, written below`;
   byId("tape-hint").title = memory ? `Colours run from −${memory.limit.toPrecision(2)} to ${memory.limit.toPrecision(2)}, by square root.` : "";
@@ -278,10 +283,11 @@ async function begin() {
   state.slots = DOCUMENT.slots ?? null;
   byId("link").hidden = !addressable();
   byId("message").hidden = true;
-  byId("main").hidden = false;
+  byId("header").hidden = byId("main").hidden = false;
   const opened = location.hash.length > 1;
   if (opened) await address();
   if (!state.run) await choose(0);
+  performance.mark("first frame");
   listen();
   document.body.dataset.ready = "true";
   // It opens playing, unless an address says where to look, or motion is not wanted.

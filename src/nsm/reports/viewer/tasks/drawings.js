@@ -17,30 +17,29 @@ export function pointsOf(drawing, set) {
 export const digitsOf = (points) =>
   many((side * side) / 4, (n) => points.slice(4 * n, 4 * n + 4).reduce((sum, ink) => 2 * sum + (ink > 0.5 ? 1 : 0), 0).toString(16)).join("");
 
-const sameDrawing = (one, other) => one.every((value, n) => Math.abs(value - other[n]) < 1e-6);
+const shownAt = (sample, t) => sample.inputs.row(t).slice(0, side * side);
 
 /** The different drawings of some samples, each with the name it has there: what a person may choose from. */
 export function drawingSet(samples) {
-  const set = [];
+  const set = new Map();
   samples.forEach((sample, episode) => {
     for (let t = 0; t < sample.inputs.rows; t++) {
-      const points = sample.inputs.row(t).slice(0, side * side);
-      if (!set.some((other) => sameDrawing(other.points, points))) set.push({ points, name: sample.targets.row(t).indexOf(1), episode });
+      const points = shownAt(sample, t);
+      const key = points.join();
+      if (!set.has(key)) set.set(key, { key, points, name: sample.targets.row(t).indexOf(1), episode });
     }
   });
-  return set;
+  return [...set.values()];
 }
 
 export const letter = (name) => String.fromCharCode(65 + name);
 
 export const pictureTask = {
   about: "It is shown drawings of characters it never saw before and has to name each; after every answer it is told the right name.",
-  read: (task, sample, words, set) => ({
-    drawings: many(sample.inputs.rows, (t) => {
-      const points = sample.inputs.row(t).slice(0, side * side);
-      return [set.findIndex((other) => sameDrawing(other.points, points)), sample.targets.row(t).indexOf(1)];
-    }),
-  }),
+  read(task, sample, words, set) {
+    const numbers = new Map(set.map(({ key }, index) => [key, index]));
+    return { drawings: many(sample.inputs.rows, (t) => [numbers.get(shownAt(sample, t).join()), sample.targets.row(t).indexOf(1)]) };
+  },
   lay(task, { drawings }, inputs, outputs, words, set) {
     const steps = drawings.length;
     const sample = { inputs: Table.blank(steps, inputs), targets: Table.blank(steps, outputs), counted: new Uint8Array(steps).fill(1), subtask: [], decoding: 0 };
