@@ -54,13 +54,16 @@ ROOMS = {
     "network": Room(
         "names checks pytree trace controllers memories programs description operands config state arguments", "torch"
     ),
+    "interventions": Room("checks memories network state", "torch"),
     "machine": Room(
-        "checks pytree trace controllers memories programs operands pretrained config state arguments backends network",
+        "checks pytree trace controllers memories programs operands pretrained config state arguments backends network "
+        "interventions",
         "torch",
     ),
+    "sizes": Room("checks pytree config machine", "torch"),
     # What is done with both.
     "training": Room(
-        "version checks files documents tree pytree programs pretrained fused machine tasks",
+        "version checks files documents tree pytree programs pretrained fused machine sizes tasks",
         "numpy torch safetensors wandb",
     ),
     "loading": Room("names checks documents pretrained machine training"),
@@ -70,7 +73,7 @@ ROOMS = {
         "numpy torch scipy ray",
     ),
     "reports": Room(
-        "names checks files tree plots machine tasks training experiments",
+        "names checks files tree operands plots machine tasks training experiments",
         "numpy torch matplotlib",
     ),
     "bench": Room(
@@ -79,12 +82,12 @@ ROOMS = {
     ),
     "screen": Room("checks", "rich"),
     "bar": Room("checks screen tasks training", "rich"),
-    "run": Room("checks machine tasks training reports", "numpy pandas"),
+    "run": Room("checks machine sizes tasks training reports", "numpy pandas"),
     "api": Room("checks machine tasks training experiments reports run", "torch"),
     # All public names, each found where it is when it is first used.
     "nsm": Room(
-        "version checks tasks controllers memories programs machine training loading optim experiments reports "
-        "bar run api"
+        "version checks tasks controllers memories programs interventions machine training loading optim experiments "
+        "reports bar run api"
     ),
     "commands": Room(
         "names checks tree data machine tasks training experiments bench reports screen bar run",
@@ -96,7 +99,7 @@ ROOMS = {
 MODEL = (
     *("similarity", "pytree", "plots", "trace", "controllers", "memories", "programs"),
     *("description", "operands", "pretrained", "fused"),
-    *("config", "state", "arguments", "backends", "network", "machine"),
+    *("config", "state", "arguments", "backends", "network", "interventions", "machine", "sizes"),
 )
 BY_NAME = {("nsm", "__getattr__"), ("nsm.commands.plugins", "load_plugins")}
 """The functions that import by name: what type checkers see as imports, and what the user asks for."""

@@ -23,26 +23,34 @@ __all__ = [
     "Classification",
     "Controller",
     "DatasetTask",
+    "EraseSlot",
     "Experiment",
+    "ForbidProgram",
+    "ForceProgram",
     "Head",
     "Interface",
+    "Intervention",
     "Machine",
     "MachineConfig",
     "MachineState",
     "Measure",
     "Memory",
     "MemoryConfig",
+    "MoveHead",
     "Noise",
     "Optimiser",
     "Outcome",
     "Page",
+    "PlaceHead",
     "ProgramMemory",
     "Programs",
     "ProgressBar",
     "Result",
     "Run",
     "Schedule",
+    "SilenceNoise",
     "StoredProgramLinear",
+    "SwapSlots",
     "Task",
     "TensorBoard",
     "Trace",
@@ -65,6 +73,16 @@ if TYPE_CHECKING:
     from nsm.checks import UserError
     from nsm.controllers import Controller
     from nsm.experiments import recipes
+    from nsm.interventions import (
+        EraseSlot,
+        ForbidProgram,
+        ForceProgram,
+        Intervention,
+        MoveHead,
+        PlaceHead,
+        SilenceNoise,
+        SwapSlots,
+    )
     from nsm.loading import load
     from nsm.machine import MANN, NUTM, Interface, Machine, MachineConfig, MachineState, Noise, Trace
     from nsm.memories import DNC, LRUA, NTM, Addresses, Head, Memory, MemoryConfig
@@ -84,6 +102,8 @@ else:
         "nsm.checks": "UserError",
         "nsm.controllers": "Controller",
         "nsm.experiments": "recipes",
+        "nsm.interventions": "EraseSlot ForbidProgram ForceProgram Intervention MoveHead PlaceHead SilenceNoise "
+        "SwapSlots",
         "nsm.loading": "load",
         "nsm.machine": "MANN NUTM Interface Machine MachineConfig MachineState Noise Trace",
         "nsm.memories": "DNC LRUA NTM Addresses Head Memory MemoryConfig",

@@ -11,9 +11,10 @@ In a `MANN` W_t is one matrix for all time; in a `NUTM` it is read from a progra
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -25,25 +26,24 @@ from nsm.arguments import Lengths, autocast_dtype, check_input, check_lengths, c
 from nsm.checks import UserError
 from nsm.config import Interface, MachineConfig
 from nsm.controllers import Controller
+from nsm.interventions import UNTOUCHED, Course, Intervention, Touch
 from nsm.memories import Memory, MemoryConfig
 from nsm.network import Network
 from nsm.operands import NotCovered
 from nsm.programs import Programs, StoredProgramLinear
-from nsm.pytree import tree_leaves, tree_map, tree_mask, tree_stack, tree_where
+from nsm.pytree import tree_map, tree_mask, tree_stack, tree_where
 from nsm.state import NO_NOISE, MachineState, Noise
 from nsm.trace import Trace
 
 __all__ = [
     "MANN",
     "NUTM",
-    "Bytes",
     "Interface",
     "Machine",
     "MachineConfig",
     "MachineState",
     "Noise",
     "Trace",
-    "least_memory",
 ]
 
 X = TypeVar("X", Tensor, PackedSequence)
@@ -58,16 +58,22 @@ class Machine(Network):
     `out, state = machine(x, state)` as in `nn.LSTM`: x (T, B, I), or (B, T, I) with `batch_first`.
     """
 
+    _interventions: Sequence[Intervention] = ()
+
     # --- Algorithm 1 --------------------------------------------------------------------------------------------------
 
-    def _step(self, x: Tensor, state: MachineState, noise: Noise) -> tuple[Tensor, MachineState, Trace]:
+    def _step(
+        self, x: Tensor, state: MachineState, noise: Noise, touch: Touch = UNTOUCHED
+    ) -> tuple[Tensor, MachineState, Trace]:
+        state, noise = touch.before(state, noise)
         c, controller = self.controller(torch.cat([x, state.read], dim=-1), state.controller, noise.cell)
         interfaces, programs = [], []
         for n in range(len(self.interfaces)):
-            interface, weights = self._interface(n, c, None if noise.programs is None else noise.programs[:, n])
+            drawn = None if noise.programs is None else noise.programs[:, n]
+            interface, weights = self._interface(n, c, drawn, touch.allowed(n))
             interfaces.append(self.norms[n](interface) if self.norms else interface)
             programs.append(weights)
-        read, memory, addresses = self.memory(interfaces, state.memory)
+        read, memory, addresses = self.memory(interfaces, state.memory, *touch.placing)
         y = self.output(torch.cat([c, read], dim=-1))
         mix = None if programs[0] is None else torch.stack(cast(list[Tensor], programs), dim=1)
         tape = getattr(memory, "memory", None)
@@ -156,6 +162,23 @@ class Machine(Network):
     if TYPE_CHECKING:
         __call__ = forward
 
+    def run(
+        self,
+        x: Tensor,
+        interventions: Sequence[Intervention] = (),
+        state: MachineState | None = None,
+        lengths: Lengths | None = None,
+        trace: Literal[True, "memory"] = True,
+        noise: Noise | None = None,
+    ) -> tuple[Tensor, MachineState, Trace]:
+        """`forward` with a trace, while something is done to the machine: see `nsm.interventions`.
+
+        Steps count from the first of x; all sequences of a batch are treated alike. It runs on the reference.
+        """
+        touched = copy(self)  # of the same weights; the machine itself is left alone
+        touched._interventions = tuple(interventions)
+        return touched(x, state, lengths, trace=trace, noise=noise)
+
     def _check_input(self, x: Tensor, *shapes: tuple[str, ...]) -> None:
         check_input(x, self.config.input_size, self.output.weight.dtype, *shapes)
 
@@ -199,12 +222,13 @@ class Machine(Network):
     ) -> Ran:
         """Step by step, with autograd: any device, any float, any option. The specification."""
         outputs, traces = [], []
+        course = Course(self._interventions, self, state, x.shape[0])
         ends, shortest = (None, x.shape[0]) if lengths is None else (lengths.to(x.device), int(lengths.min()))
         for t in range(x.shape[0]):
             running = t < ends if ends is not None and t >= shortest else None
             # Zero after the end: what is there, even NaN, would reach the gradient as zero times itself.
             inputs, drawn = (x[t], noise.at(t)) if running is None else tree_mask(running, (x[t], noise.at(t)))
-            y, after, happened = self._step(inputs, state, drawn)
+            y, after, happened = self._step(inputs, state, drawn, course.at(t))
             if trace != "memory":
                 happened = happened._replace(memory=None)
             if running is not None:
@@ -253,6 +277,8 @@ class Machine(Network):
             raise NotCovered(f"the steps of a {type(self).__name__}")
         if any(drawn is not None and drawn.requires_grad for drawn in noise):
             raise NotCovered("noise with a gradient")
+        if self._interventions:
+            raise NotCovered("interventions", plain=True)
         return self.operands()
 
     def _kernel_operands(self, noise: Noise) -> list[Tensor] | None:
@@ -333,29 +359,6 @@ def _repacked(x: PackedSequence, out: Tensor, lengths: Tensor) -> PackedSequence
     return x._replace(data=pack_padded_sequence(out, lengths).data)
 
 
-class Bytes(NamedTuple):
-    """How large a machine is, and a state of some sequences."""
-
-    weights: int
-    buffers: int
-    state: int
-
-
-def least_memory(config: MachineConfig, batch: int, slots: int | None = None) -> Bytes:
-    """How large the machine of a configuration would be, on a tape of any size; nothing is allocated."""
-    memory = config.memory
-    if memory is None:
-        return Bytes(0, 0, 0)  # who brings a memory of their own has it already
-    config = replace(config, memory=replace(memory, slots=memory.slots if slots is None else slots))
-    try:
-        with torch.device("meta"):
-            machine = Machine.from_config(config)
-            kinds = machine.parameters(), machine.buffers(), tree_leaves(machine.initial_state(batch))
-    except (RuntimeError, TypeError, OverflowError):  # torch counts in 64 bits
-        raise UserError("the machine can't be built: it has more numbers than can be counted") from None
-    return Bytes(*(sum(tensor.numel() * tensor.element_size() for tensor in kind) for kind in kinds))
-
-
 class MANN(Machine):
     """A memory-augmented network with one static interface network per control head, ξ = c W (Eq. 2)."""
 
@@ -394,7 +397,9 @@ class MANN(Machine):
         network = cast(nn.Linear, self.interfaces[n])
         return network.weight.T, network.bias
 
-    def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _interface(
+        self, n: int, c: Tensor, noise: Tensor | None, allowed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         return self.interfaces[n](c), None
 
 
@@ -436,6 +441,8 @@ class NUTM(Machine):
         memory = cast(StoredProgramLinear, self.interfaces[n]).memory
         return memory.weight, cast(Tensor, memory.bias)
 
-    def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _interface(
+        self, n: int, c: Tensor, noise: Tensor | None, allowed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         network = cast(StoredProgramLinear, self.interfaces[n])
-        return cast(tuple[Tensor, Tensor], network.memory(c, *network.ask(c), noise))
+        return cast(tuple[Tensor, Tensor], network.memory(c, *network.ask(c), noise, allowed))

@@ -109,8 +109,10 @@ class Network(nn.Module, ABC):
         """The network of a control head whose interface has `size` numbers."""
 
     @abstractmethod
-    def _interface(self, n: int, c: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """ξ_{t,n} (B, L) of control head n, and the program weights (B, P) that made it."""
+    def _interface(
+        self, n: int, c: Tensor, noise: Tensor | None, allowed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """ξ_{t,n} (B, L) of control head n, and the program weights (B, P) that made it, of those allowed (P,)."""
 
     def initial_state(self, batch: int | None = None, slots: int | None = None) -> MachineState:
         """The state before the first step; without a `batch`, that of an unbatched sequence.

@@ -223,17 +223,25 @@ class ProgramMemory(nn.Module):
             if self.bias is not None:
                 self.bias.copy_(drawn[:, -1])
 
-    def attend(self, query: Tensor, strength: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Eqs. 3–4: how much of each program to take. query (…, K), strength (…, 1) → (…, P)."""
+    def attend(
+        self, query: Tensor, strength: Tensor, noise: Tensor | None = None, allowed: Tensor | None = None
+    ) -> Tensor:
+        """Eqs. 3–4: how much of each program to take. query (…, K), strength (…, 1) → (…, P).
+
+        `allowed` (P,) says which programs there are to choose from, if not all.
+        """
         query = for_softmax(query)
         if self.attention.logits is None:
-            return query.new_full((*query.shape[:-1], self.config.count), 1 / self.config.count)
+            shares = query.new_ones(self.config.count) if allowed is None else allowed.to(query)
+            return (shares / shares.sum()).expand(*query.shape[:-1], -1)
         strength, noise = for_softmax(strength), None if noise is None else for_softmax(noise)
         key = self.key  # once: a parametrisation computes it each time
         keys = query.new_empty(0) if key is None else for_softmax(key)
         if self.config.bounded_keys:
             query, keys = torch.tanh(query), torch.tanh(keys)
         logits = self.attention.logits(query, self.config.strength_scale * strength, keys)
+        if allowed is not None:
+            logits = logits.masked_fill(~allowed, -math.inf)
         return self.attention.weights(logits, noise, self.config.temperature)
 
     def working_program(self, weights: Tensor) -> Tensor:
@@ -259,9 +267,16 @@ class ProgramMemory(nn.Module):
         # Told to stay in its precision: autocast makes sums float32 on some devices.
         return shares.sum(dim=-2, dtype=shares.dtype)
 
-    def forward(self, c: Tensor, query: Tensor, strength: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self,
+        c: Tensor,
+        query: Tensor,
+        strength: Tensor,
+        noise: Tensor | None = None,
+        allowed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Attend, then execute: (…, out_features), and the weights (…, P) of the programs that made it."""
-        weights = self.attend(query, strength, noise)
+        weights = self.attend(query, strength, noise, allowed)
         return self.execute(c, weights), weights
 
     def loss(self) -> Tensor:

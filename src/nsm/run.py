@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nsm.checks import UserError, at_least, choose, fits
-from nsm.machine import Machine, MachineConfig, least_memory
+from nsm.machine import Machine, MachineConfig
 from nsm.reports.execution import POOL, Execution, execute
 from nsm.reports.viewer import Page, page
+from nsm.sizes import least_memory
 from nsm.tasks import Task, with_ranges
 from nsm.tasks.task import EXAMINED
 from nsm.training.callbacks import scalars

@@ -128,8 +128,8 @@ def test_a_tensor_of_another_shape_is_refused_before_a_kernel_reads_it(x):
 
 def test_steps_of_ones_own_are_made(x):
     class Doubled(nsm.NUTM):
-        def _step(self, x, state, noise):
-            y, state, trace = super()._step(x, state, noise)
+        def _step(self, *arguments):
+            y, state, trace = super()._step(*arguments)
             return 2 * y, state, trace
 
     found, plain = make(Doubled)(x)[0], make()(x)[0]

@@ -11,7 +11,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nsm.checks import head_count
-from nsm.memories.memory import Addresses, Content, Head, MemoryConfig, Tape, content_address, least_used_first
+from nsm.memories.memory import (
+    Addresses,
+    Content,
+    Head,
+    MemoryConfig,
+    Place,
+    Tape,
+    content_address,
+    least_used_first,
+    placed,
+    stay,
+)
 
 USAGE_EPSILON = 1e-6
 """Usage is lifted to ε + (1 − ε) u, so that the product over used slots keeps a gradient."""
@@ -99,7 +110,9 @@ class DNCMemory(Tape):
             memory.new_zeros(batch, linked, linked),
         )
 
-    def forward(self, interfaces: Sequence[Tensor], state: DNCState) -> tuple[Tensor, DNCState, Addresses]:
+    def forward(
+        self, interfaces: Sequence[Tensor], state: DNCState, place: Place = stay
+    ) -> tuple[Tensor, DNCState, Addresses]:
         reading, writing = interfaces
         keys, strengths, free, *modes = reading.split(self.read_parts, dim=-1)
         write_key, write_strength, erase, add, allocation_gate, write_gate = writing.split(self.write_parts, dim=-1)
@@ -110,6 +123,7 @@ class DNCMemory(Tape):
         ).squeeze(1)
         g_a = torch.sigmoid(allocation_gate)
         w_write = torch.sigmoid(write_gate) * (g_a * allocation(usage) + (1 - g_a) * content)
+        w_write = place("write", 0, w_write)
         column = w_write.unsqueeze(-1)
         memory = state.memory * (1 - column * torch.sigmoid(erase).unsqueeze(1)) + column * add.unsqueeze(1)
 
@@ -122,6 +136,7 @@ class DNCMemory(Tape):
             precedence = (1 - w_write.sum(-1, keepdim=True)) * precedence + w_write
             w_read = follow_links(w_read, links, state.read_addresses, modes[0])
 
+        w_read = placed(place, "read", w_read)
         read = (w_read @ memory).flatten(1)
         addresses = Addresses(w_read, w_write.unsqueeze(1))
         return read, DNCState(memory, usage, *addresses, precedence, links), addresses

@@ -16,9 +16,12 @@ from nsm.memories.memory import (
     Content,
     Head,
     MemoryConfig,
+    Place,
     Tape,
     content_address,
     least_used_first,
+    placed,
+    stay,
 )
 
 
@@ -93,7 +96,9 @@ class LRUAMemory(Tape):
         n = memory.shape[1]
         return LRUAState(memory, memory.new_zeros(batch, n), memory.new_zeros(batch, self.config.read_heads, n))
 
-    def forward(self, interfaces: Sequence[Tensor], state: LRUAState) -> tuple[Tensor, LRUAState, Addresses]:
+    def forward(
+        self, interfaces: Sequence[Tensor], state: LRUAState, place: Place = stay
+    ) -> tuple[Tensor, LRUAState, Addresses]:
         keys = torch.stack(list(interfaces[: self.config.read_heads]), dim=1)
         writes = torch.stack(list(interfaces[self.config.read_heads :]), dim=1)
         add, alpha = writes.split([self.width, 1], dim=-1)
@@ -101,10 +106,11 @@ class LRUAMemory(Tape):
         least = least_used(state.usage, self.least_used)
         gate = torch.sigmoid(alpha)
         w_write = gate * state.read_addresses.mean(dim=1, keepdim=True) + (1 - gate) * least.sum(1).unsqueeze(1)
+        w_write = placed(place, "write", w_write)
         memory = state.memory * (1 - least[:, 0]).unsqueeze(-1) + w_write.transpose(1, 2) @ add
 
         seen = memory if self.config.order == "write-first" else state.memory
-        w_read = content_address(keys, seen, self.config.strength)
+        w_read = placed(place, "read", content_address(keys, seen, self.config.strength))
         read = (w_read @ seen).flatten(1)
         usage = self.config.decay * state.usage + w_read.sum(1) + w_write.sum(1)
         return read, LRUAState(memory, usage, w_read), Addresses(w_read, w_write)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Never
 
@@ -49,6 +49,15 @@ class Addresses(NamedTuple):
 
     read: Tensor
     write: Tensor
+
+
+Place = Callable[[str, int, Tensor], Tensor]
+"""Where a head is instead of where it would be: its kind, its number among those, and the address (B, N) → (B, N)."""
+
+
+def stay(kind: str, number: int, address: Tensor) -> Tensor:
+    """Every head is where it would be."""
+    return address
 
 
 @dataclass(frozen=True)
@@ -136,6 +145,13 @@ class Tape(Memory):
             memory = torch.cat([memory, more.to(memory)])
         # A copy: what is written into a state must not reach the buffer.
         return memory.expand(batch, -1, -1).clone(memory_format=torch.contiguous_format)
+
+
+def placed(place: Place, kind: str, addresses: Tensor) -> Tensor:
+    """All heads of a kind where they are to be. (B, H, N) → (B, H, N)."""
+    if place is stay:
+        return addresses
+    return torch.stack([place(kind, k, address) for k, address in enumerate(addresses.unbind(1))], dim=1)
 
 
 def first_address(kind: str, shape: tuple[int, ...], like: Tensor) -> Tensor:

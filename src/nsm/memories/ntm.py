@@ -18,9 +18,11 @@ from nsm.memories.memory import (
     Addresses,
     Head,
     MemoryConfig,
+    Place,
     Tape,
     content_address,
     first_address,
+    stay,
 )
 from nsm.similarity import above_zero
 
@@ -108,13 +110,16 @@ class NTMMemory(Tape):
             first_address(start, (batch, self.config.write_heads, n), memory),
         )
 
-    def forward(self, interfaces: Sequence[Tensor], state: NTMState) -> tuple[Tensor, NTMState, Addresses]:
+    def forward(
+        self, interfaces: Sequence[Tensor], state: NTMState, place: Place = stay
+    ) -> tuple[Tensor, NTMState, Addresses]:
         memory = state.memory
         previous = {"read": iter(state.read_addresses.unbind(1)), "write": iter(state.write_addresses.unbind(1))}
         addresses: dict[str, list[Tensor]] = {"read": [], "write": []}
         reads = []
         for head, interface in zip(self.heads, interfaces, strict=True):
             w = self.address(interface[:, : self.address_size], memory, next(previous[head.kind]))
+            w = place(head.kind, len(addresses[head.kind]), w)
             addresses[head.kind].append(w)
             if head.kind == "read":
                 reads.append(torch.einsum("bn,bnm->bm", w, memory))

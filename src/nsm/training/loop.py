@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 from nsm.checks import UserError, fits
-from nsm.machine import Machine, least_memory
+from nsm.machine import Machine
+from nsm.sizes import least_memory
 from nsm.tasks import Batch, Task
 from nsm.training import checkpoints
 from nsm.training.callbacks import Callback, Callbacks

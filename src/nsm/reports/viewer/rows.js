@@ -231,6 +231,18 @@ function targetRow(run) {
   return run.choice ? wordRow("target", run, known, { answers: true }) : bandRow("target", run, run.targets, { answers: true });
 }
 
+/** Whether a head did the same in another run, to the eye: it was where that was, by the same programs. */
+function same(head, run, other) {
+  const twin = other.heads.find(({ name }) => name === head.name);
+  if (!twin) return false;
+  for (let t = 0; t < run.steps; t++) {
+    if (distance(head, twin, t) > 0.02) return false;
+    const mixes = head.mix === null ? [] : [...run.mixes[head.mix].row(t)].map((share, p) => share - other.mixes[twin.mix].at(t, p));
+    if (mixes.some((difference) => Math.abs(difference) > 0.02)) return false;
+  }
+  return true;
+}
+
 function headRows(run, suffix) {
   const told = new Set();
   const programs = (head) => {
@@ -246,7 +258,9 @@ export function buildRows() {
   const { run, other, otherName } = state;
   const suffix = other ? ` · ${otherName}` : "";
   const own = headRows(run, "");
-  const others = other ? headRows(other, suffix) : [];
+  // What was not changed by what a person did is shown once.
+  const unchanged = state.interventions.length ? run.heads.filter((head) => same(head, run, other)).map(({ name }) => name) : [];
+  const others = other ? headRows(other, suffix).filter(({ name }) => !unchanged.includes(name)) : [];
   const paired = own.flatMap(({ name, rows }, n) => {
     const at = others.findIndex((each) => each.name === name);
     const twin = at >= 0 ? others.splice(at, 1) : n === own.length - 1 ? others.splice(0) : [];

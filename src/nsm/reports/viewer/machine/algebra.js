@@ -5,17 +5,21 @@ export const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 export const softplus = (x) => (x > 20 ? x : Math.log1p(Math.exp(x)));
 export const zeros = (size) => new Float64Array(size);
 
-/** a·b of a vector and `a.length` numbers of another array from `start` on. */
-export function dot(a, b, start = 0) {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += a[i] * b[start + i];
-  return sum;
-}
-
 /** x W + bias, weight (out, in) as in nn.Linear; without a bias where there is none. x (in) → (out). */
 export function linear(x, weight, bias) {
-  const out = zeros(weight.shape[0]);
-  for (let o = 0; o < out.length; o++) out[o] = dot(x, weight.data, o * x.length) + (bias ? bias.data[o] : 0);
+  const { data } = weight, size = x.length, out = zeros(weight.shape[0]);
+  for (let o = 0, at = 0; o < out.length; o++, at += size) {
+    // Four sums, because an addition would wait for the one before it.
+    let s0 = bias ? bias.data[o] : 0, s1 = 0, s2 = 0, s3 = 0, i = 0;
+    for (; i + 3 < size; i += 4) {
+      s0 += x[i] * data[at + i];
+      s1 += x[i + 1] * data[at + i + 1];
+      s2 += x[i + 2] * data[at + i + 2];
+      s3 += x[i + 3] * data[at + i + 3];
+    }
+    for (; i < size; i++) s0 += x[i] * data[at + i];
+    out[o] = s0 + s1 + (s2 + s3);
+  }
   return out;
 }
 

@@ -1,6 +1,6 @@
 // Neural stored-program memory, Eqs. 3–5: nsm/programs.py.
 
-import { linear, oneHot, softmax, softplus, zeros } from "./algebra.js";
+import { linear, oneHot, plus, softmax, softplus, zeros } from "./algebra.js";
 import { similarities } from "./similarity.js";
 
 // --- attention: from a query and a strength to a weight per program --------------------------------------------------
@@ -23,6 +23,15 @@ const ATTENTION = {
   gumbel: { logits: keyValueLogits, weights: greedy },
 };
 
+/** Program p of weights (P, n, L) and biases (P, L), as those of a linear layer: (L, n), (L). */
+function program(p, { data, shape: [, size, length] }, bias) {
+  const turned = new Float32Array(size * length);
+  for (let i = 0, at = p * size * length; i < size; i++) {
+    for (let o = 0; o < length; o++, at++) turned[o * size + i] = data[at];
+  }
+  return [{ data: turned, shape: [length, size] }, { data: bias.data.subarray(p * length, (p + 1) * length) }];
+}
+
 // --- the layer -------------------------------------------------------------------------------------------------------
 
 export class StoredProgramLinear {
@@ -30,8 +39,7 @@ export class StoredProgramLinear {
   constructor(config, tensor) {
     this.config = config;
     this.attention = ATTENTION[config.attention];
-    this.weight = tensor("memory.weight");
-    this.bias = tensor("memory.bias");
+    this.programs = Array.from({ length: config.count }, (_, p) => program(p, tensor("memory.weight"), tensor("memory.bias")));
     const bounded = config.bounded_keys ? Math.tanh : (k) => k;
     this.keys = Float64Array.from(tensor("memory.key")?.data ?? [], bounded);
     this.bounded = (query) => query.map(bounded);
@@ -55,17 +63,7 @@ export class StoredProgramLinear {
 
   /** Σ_i w(i) ([c, 1]·v_i): the mix of what each program makes of c. → (L) */
   execute(c, weights) {
-    const [count, , size] = this.weight.shape, { data } = this.weight;
-    const out = zeros(size);
-    for (let p = 0; p < count; p++) {
-      const each = Float64Array.from(this.bias.data.subarray(p * size, (p + 1) * size));
-      for (let i = 0, at = p * c.length * size; i < c.length; i++, at += size) {
-        const ci = c[i];
-        for (let o = 0; o < size; o++) each[o] += ci * data[at + o];
-      }
-      for (let o = 0; o < size; o++) out[o] += weights[p] * each[o];
-    }
-    return out;
+    return this.programs.map((parts, p) => linear(c, ...parts).map((v) => weights[p] * v)).reduce(plus);
   }
 
   /** Attend, then execute: ξ (L), and the weights (P) of the programs that made it. */

@@ -1,7 +1,5 @@
 // Cosine similarity that is safe at zero vectors: nsm/similarity.py.
 
-import { dot } from "./algebra.js";
-
 const EPSILON = 1e-8;
 
 /** √(Σx² + ε) over `size` numbers of an array from `start` on. */
@@ -13,8 +11,11 @@ export function normAt(x, start, size) {
 
 /** D(key, row) = key·row / (|key| |row|) for each row of a matrix. key (K), matrix rows × K → (rows). */
 export function similarities(key, matrix, rows) {
-  const size = key.length, length = normAt(key, 0, size);
-  return Float64Array.from({ length: rows }, (_, i) => {
-    return dot(key, matrix, i * size) / (length * normAt(matrix, i * size, size));
-  });
+  const size = key.length, length = normAt(key, 0, size), out = new Float64Array(rows);
+  for (let row = 0, at = 0; row < rows; row++, at += size) {
+    let dot = 0;
+    for (let i = 0; i < size; i++) dot += key[i] * matrix[at + i];
+    out[row] = dot / (length * normAt(matrix, at, size));
+  }
+  return out;
 }

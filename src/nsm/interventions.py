@@ -1,0 +1,279 @@
+"""Interventions: what one does to a machine while it runs, to find out what a program, a slot or a head is for.
+
+    out, state, trace = machine.run(x, [ForceProgram("read 1", 1, start=20)])
+
+Steps, slots and programs count from 0, as in the tensors of a trace; heads are called as in `Trace.head_traces`, for
+example "read 1". Those that share a control head, as a DNC's read heads do, share its programs: what is done to the
+programs of one is done to all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from nsm.checks import UserError, at_least, choose
+from nsm.memories import DNCMemory, LRUAMemory, Memory, NTMMemory
+from nsm.memories.memory import Place
+from nsm.network import Network
+from nsm.state import NO_NOISE, MachineState, Noise
+
+# --- what they have in common -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Intervention(ABC):
+    """Something done to a machine while it runs; checked when it is made, and against the machine when that runs."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name == "head" and not isinstance(value, str):
+                raise UserError(f"head must be the name of a head, such as 'read 1', was {value!r}")
+            if name == "by" and (isinstance(value, bool) or not isinstance(value, int)):
+                raise UserError(f"by must be an integer, was {value!r}")
+            if name == "stop" and value is not None:
+                at_least(name, value, vars(self)["start"] + 1)
+            if name not in ("head", "by", "stop"):
+                at_least(name, value, 0)
+
+    @abstractmethod
+    def holds(self, step: int) -> bool:
+        """Whether it is done at a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtOnce(Intervention):
+    """Done at one step."""
+
+    step: int
+
+    def holds(self, step: int) -> bool:
+        return step == self.step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lasting(Intervention):
+    """Done at every step of a stretch."""
+
+    start: int = 0
+    """The first step it is done at."""
+    stop: int | None = None
+    """The first step it is done at no longer; None: it lasts to the end."""
+
+    def holds(self, step: int) -> bool:
+        return self.start <= step and (self.stop is None or step < self.stop)
+
+
+@dataclass(frozen=True)
+class OfProgram(Lasting):
+    """Done to what a head attends to."""
+
+    head: str
+    program: int
+
+    @abstractmethod
+    def allows(self, programs: Tensor) -> Tensor:
+        """Which of the programs (P,) the head may run."""
+
+
+@dataclass(frozen=True)
+class OfTape(AtOnce):
+    """Done to what stands on the tape when a step begins. Usage, links and heads stay as they are."""
+
+    @abstractmethod
+    def edited(self, tape: Tensor, blank: Tensor) -> Tensor:
+        """The tape (B, N, M); `blank` is what it was before the first step."""
+
+
+@dataclass(frozen=True)
+class OfHead(AtOnce):
+    """Done to where a head is at a step. It reads or writes there, and goes on from there."""
+
+    head: str
+
+    @abstractmethod
+    def moved(self, address: Tensor) -> Tensor:
+        """Where it is instead of the address (B, N) it computed."""
+
+
+# --- the kinds --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ForceProgram(OfProgram):
+    """A head runs one program and no other, whatever it would attend to."""
+
+    def allows(self, programs: Tensor) -> Tensor:
+        return programs == self.program
+
+
+@dataclass(frozen=True)
+class ForbidProgram(OfProgram):
+    """A head runs any program but one: it attends to the others as if there were none but them."""
+
+    def allows(self, programs: Tensor) -> Tensor:
+        return programs != self.program
+
+
+@dataclass(frozen=True)
+class EraseSlot(OfTape):
+    """A slot is blank again when a step begins, as it was before the first."""
+
+    slot: int
+
+    def edited(self, tape: Tensor, blank: Tensor) -> Tensor:
+        erased = torch.arange(tape.shape[1], device=tape.device) == self.slot
+        return torch.where(erased.unsqueeze(-1), blank, tape)
+
+
+@dataclass(frozen=True)
+class SwapSlots(OfTape):
+    """What stands in two slots changes places when a step begins."""
+
+    first: int
+    second: int
+
+    def edited(self, tape: Tensor, blank: Tensor) -> Tensor:
+        order = torch.arange(tape.shape[1], device=tape.device)
+        order[self.first], order[self.second] = self.second, self.first
+        return tape[:, order]
+
+
+@dataclass(frozen=True)
+class MoveHead(OfHead):
+    """At a step a head is `by` slots further than it would be, around the end of the tape; below 0 back."""
+
+    by: int
+
+    def moved(self, address: Tensor) -> Tensor:
+        return address.roll(self.by, dims=-1)
+
+
+@dataclass(frozen=True)
+class PlaceHead(OfHead):
+    """At a step a head is on one slot, with all the weight it would have on any."""
+
+    slot: int
+
+    def moved(self, address: Tensor) -> Tensor:
+        return address.sum(-1, keepdim=True) * (torch.arange(address.shape[-1], device=address.device) == self.slot)
+
+
+@dataclass(frozen=True)
+class SilenceNoise(Lasting):
+    """There is no noise, on an LSTM's cell or in the choice of programs. In evaluation there is none anyway."""
+
+
+# --- in a run ---------------------------------------------------------------------------------------------------------
+
+
+class Where(NamedTuple):
+    """Where in a machine a head of a trace is: which of the heads of its kind, and which control head steers it."""
+
+    kind: str
+    number: int
+    control: int
+
+
+def heads_of(memory: Memory) -> dict[str, Where]:
+    """A memory's heads, by the names they have in a trace."""
+    found = {}
+    for kind in ("read", "write"):
+        controls = [n for n, head in enumerate(memory.heads) if head.kind == kind]
+        if isinstance(memory, DNCMemory) and kind == "read":
+            controls *= memory.config.read_heads
+        found.update({f"{kind} {k + 1}": Where(kind, k, control) for k, control in enumerate(controls)})
+    return found
+
+
+class Touch(NamedTuple):
+    """What is done to one step, as `Machine._step` asks for it."""
+
+    active: tuple[Intervention, ...] = ()
+    heads: dict[str, Where] = {}  # noqa: RUF012
+    programs: Tensor = torch.empty(0, dtype=torch.int64)
+    """Their numbers (P,)."""
+    blank: Tensor = torch.empty(0)
+    """The tape before the first step."""
+
+    def before(self, state: MachineState, noise: Noise) -> tuple[MachineState, Noise]:
+        """What the step begins with."""
+        for act in self.active:
+            if isinstance(act, OfTape):
+                memory = cast(Any, state.memory)
+                state = state._replace(memory=memory._replace(memory=act.edited(memory.memory, self.blank)))
+            if isinstance(act, SilenceNoise):
+                noise = NO_NOISE
+        return state, noise
+
+    def allowed(self, control: int) -> Tensor | None:
+        """Which programs (P,) a control head may run; None for all."""
+        mine = [a for a in self.active if isinstance(a, OfProgram) and self.heads[a.head].control == control]
+        if not mine:
+            return None
+        allowed = torch.stack([act.allows(self.programs) for act in mine]).all(dim=0)
+        if not allowed.any():
+            raise UserError(f"the interventions leave {mine[0].head!r} no program to run")
+        return allowed
+
+    @property
+    def placing(self) -> tuple[Place, ...]:
+        """`place` if a head is to be moved, which a memory of one's own need not know of."""
+        return (self.place,) if any(isinstance(act, OfHead) for act in self.active) else ()
+
+    def place(self, kind: str, number: int, address: Tensor) -> Tensor:
+        """Where a head is instead of the address (B, N) it computed."""
+        for act in self.active:
+            if isinstance(act, OfHead) and self.heads[act.head][:2] == (kind, number):
+                address = act.moved(address)
+        return address
+
+
+UNTOUCHED = Touch()
+
+
+class Course:
+    """The interventions of a run of so many steps from a state, checked."""
+
+    def __init__(self, acts: Sequence[Intervention], network: Network, state: MachineState, steps: int) -> None:
+        self.acts, self.touch = acts, UNTOUCHED
+        if not acts:
+            return
+        programs, memory = network.config.programs, network.memory
+        tape = getattr(state.memory, "memory", None)
+        slots = tape.shape[1] if isinstance(tape, Tensor) and tape.dim() == 3 else 0
+        self.touch = Touch(
+            heads=heads_of(memory),
+            programs=torch.arange(0 if programs is None else programs.count, device=network.initial_read.device),
+            blank=cast(Any, memory.initial_state(1, slots)).memory if slots else UNTOUCHED.blank,
+        )
+        needs = {
+            OfProgram: (programs is not None, "stored programs"),
+            OfTape: (slots > 0, "a tape in its state, `memory` (B, N, M)"),
+            OfHead: (isinstance(memory, NTMMemory | LRUAMemory | DNCMemory), "an NTM, LRUA or DNC memory"),
+        }
+        limits = {"program": len(self.touch.programs), "step": steps, "start": steps}
+        limits |= dict.fromkeys(("slot", "first", "second"), slots)
+        for act in acts:
+            if not isinstance(act, Intervention):
+                raise UserError(f"interventions must be ForceProgram, EraseSlot and so on, one was {act!r:.80}")
+            name = type(act).__name__
+            for kind, (there, what) in needs.items():
+                if isinstance(act, kind) and not there:
+                    raise UserError(f"{name} needs a machine with {what}")
+            for field, value in vars(act).items():
+                if field == "head":
+                    choose(f"{name}.head", value, self.touch.heads)
+                elif field in limits and value >= limits[field]:
+                    raise UserError(f"{name}.{field} must be at most {limits[field] - 1} in this run, was {value}")
+
+    def at(self, step: int) -> Touch:
+        """What is done to a step."""
+        return (
+            self.touch._replace(active=tuple(act for act in self.acts if act.holds(step))) if self.acts else UNTOUCHED
+        )

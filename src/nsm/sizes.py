@@ -1,0 +1,36 @@
+"""How much memory a machine takes, before any of it is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from nsm.checks import UserError
+from nsm.config import MachineConfig
+from nsm.machine import Machine
+from nsm.pytree import tree_leaves
+
+
+class Bytes(NamedTuple):
+    """How large a machine is, and a state of some sequences."""
+
+    weights: int
+    buffers: int
+    state: int
+
+
+def least_memory(config: MachineConfig, batch: int, slots: int | None = None) -> Bytes:
+    """How large the machine of a configuration would be, on a tape of any size; nothing is allocated."""
+    memory = config.memory
+    if memory is None:
+        return Bytes(0, 0, 0)  # who brings a memory of their own has it already
+    config = replace(config, memory=replace(memory, slots=memory.slots if slots is None else slots))
+    try:
+        with torch.device("meta"):
+            machine = Machine.from_config(config)
+            kinds = machine.parameters(), machine.buffers(), tree_leaves(machine.initial_state(batch))
+    except (RuntimeError, TypeError, OverflowError):  # torch counts in 64 bits
+        raise UserError("the machine can't be built: it has more numbers than can be counted") from None
+    return Bytes(*(sum(tensor.numel() * tensor.element_size() for tensor in kind) for kind in kinds))
