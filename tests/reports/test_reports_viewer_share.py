@@ -186,7 +186,8 @@ def test_two_machines_are_watched_beside_each_other(opened):
 
 # --- sharing ----------------------------------------------------------------------------------------------------------
 
-SEEN = "[state.example, state.step, state.spec, state.slots, state.interventions, [...state.run.answers.data]]"
+SEEN = """[state.example, state.step, state.spec, state.slots, state.interventions, state.heads, state.onlyUsed,
+    [...state.run.answers.data]]"""
 
 
 def test_a_link_opens_what_was_seen(opened, text):
@@ -198,7 +199,9 @@ def test_a_link_opens_what_was_seen(opened, text):
     until(page, "state.run.slots === 9")
     page.evaluate("go(4)")
     page.get_by_label("Let read 1 run only program 1 from this step on").click()
-    until(page, "location.hash.includes('do=')")
+    page.get_by_role("button", name="write 1", exact=True).click()
+    page.evaluate("actions.narrow(false)")
+    until(page, "location.hash.includes('tape=')")
     again = opened(text, page.evaluate("location.hash"))
     assert again.evaluate(SEEN) == page.evaluate(SEEN)
     assert again.evaluate("state.step") == 4

@@ -186,6 +186,8 @@ def test_a_story_is_typed_and_answered(running, babi):
     page.locator("#editor textarea").fill("sandra went to the kitchin")
     assert "“kitchin” is no word this machine knows" in page.locator("#refusal").inner_text()
     page.locator("#editor textarea").fill("sandra went to the ki")
+    assert page.locator("#refusal").inner_text() == "", "a word that is being typed may become one"
+    assert page.locator(".story-words p").first.inner_text().strip() == "sandra went to the."
     page.locator("#editor textarea").press("Tab")
     assert page.locator("#editor textarea").input_value() == "sandra went to the kitchen"
     assert page.locator("#refusal").inner_text() == ""

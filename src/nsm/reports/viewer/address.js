@@ -24,6 +24,8 @@ export function fragment() {
   if (state.spec) parts.set("input", encoded(state.spec));
   if (state.slots !== (DOCUMENT.slots ?? null)) parts.set("slots", state.slots);
   if (state.interventions.length) parts.set("do", encoded(state.interventions));
+  if (state.headsByHand) parts.set("heads", state.heads.map((index) => index + 1).join("."));
+  if (!state.onlyUsed) parts.set("tape", "whole");
   return parts.toString();
 }
 
@@ -48,6 +50,8 @@ export function wanted(hash) {
     example: sequence === null ? null : Math.max(0, Math.min(DOCUMENT.sequences.length, sequence) - 1),
     spec: json("input"),
     slots: slots && slots <= 4096 ? slots : null,
+    heads: parts.has("heads") ? parts.get("heads").split(".").map((each) => natural(each) - 1) : null,
+    onlyUsed: parts.get("tape") !== "whole",
     interventions: Array.isArray(deeds) && deeds.length <= 50 && deeds.every((each) => each && typeof each === "object") ? deeds : [],
   };
 }

@@ -155,9 +155,9 @@ function choicesBand(name, run, shown) {
         const right = run.judged(state.step) && choice === run.chosen(run.targets, state.step);
         context.font = `${n ? "" : "600 "}13px ${FONT}`;
         context.fillStyle = colours["cell-none"];
-        context.fillRect(92, top + 2, width - 140, 12);
+        context.fillRect(92, top + 2, width - 152, 12);
         context.fillStyle = right ? colours.right : n === 0 && run.wrongAt(state.step) ? colours.wrong : colours.accent;
-        context.fillRect(92, top + 2, (width - 140) * shares[choice], 12);
+        context.fillRect(92, top + 2, (width - 152) * shares[choice], 12);
         context.fillStyle = colours.ink;
         context.fillText(run.words[choice] ?? String.fromCharCode(65 + choice), 0, top + 8);
         context.textAlign = "right";

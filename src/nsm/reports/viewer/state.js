@@ -9,6 +9,7 @@ export const state = {
   playing: false,
   speed: 10,
   heads: [], // indices of those shown
+  headsByHand: false, // whether a person chose them
   onlyUsed: true,
   run: null,
   other: null, // what it is compared with

@@ -26,18 +26,18 @@ export function headParts(run, head, step) {
   return [...parts, said(".")];
 }
 
-function answerParts(run, step) {
+function answerParts(run, step, it = "It") {
   if (!(run.counted[step] > 0)) return [said(run.asked ? "Nothing is asked of it yet." : "Nothing is asked of it.", "quiet")];
   const wrong = run.wrongAt(step);
   if (run.choice) {
     const share = Math.round(100 * run.answers.at(step, run.chosen(run.answers, step)));
-    const start = [said("It says "), said(nameAt(run, run.answers, step), "answer"), said(` (${share} %)`)];
+    const start = [said(`${it} says `), said(nameAt(run, run.answers, step), "answer"), said(` (${share} %)`)];
     if (!run.judged(step)) return [...start, said(".")];
     const verdict = wrong ? `wrong, it should be ${nameAt(run, run.targets, step)}` : "right";
     return [...start, said(": "), said(verdict, wrong ? "wrong" : "right"), said(".")];
   }
   const bits = Array.from(run.answers.row(step), (share) => (share > 0.5 ? "1" : "0")).join("");
-  const start = bits.length <= 16 ? `It says ${bits}: ` : "Its answer is ";
+  const start = bits.length <= 16 ? `${it} says ${bits}: ` : `${it} is `;
   return [said(start), said(wrong ? `${wrong} ${wrong === 1 ? "bit" : "bits"} wrong` : "right", wrong ? "wrong" : "right"), said(".")];
 }
 
@@ -48,7 +48,7 @@ export function tellStory() {
   byId("story-phase").replaceChildren(...phaseParts(run, step));
   const lines = frontHeads(run).map((head) => element("span", { class: "line" }, ...headParts(run, head, step)));
   byId("story-heads").replaceChildren(...lines);
-  const compared = other && run.counted[step] > 0 ? [element("span", { class: "line quiet" }, `${state.otherName}: `, ...answerParts(other, step))] : [];
+  const compared = other && run.counted[step] > 0 ? [element("span", { class: "line quiet" }, `${state.otherName}: `, ...answerParts(other, step, "it"))] : [];
   byId("story-answer").replaceChildren(element("span", { class: "line" }, ...answerParts(run, step)), ...compared);
 }
 

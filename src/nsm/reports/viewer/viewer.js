@@ -74,7 +74,7 @@ async function change(parts, rebuild = true) {
   }
   refuse("");
   const shown = state.heads.length && state.heads.every((index) => index < state.run.heads.length);
-  if (!shown) state.heads = workingHeads(state.run);
+  if (!shown) Object.assign(state, { heads: workingHeads(state.run), headsByHand: false });
   if (rebuild) buildTry();
   redraw();
   writeAddress();
@@ -126,8 +126,8 @@ function chips() {
   const made = state.run.heads.map((head, index) => {
     const pressed = state.heads.includes(index);
     const toggle = () => {
-      state.heads = pressed ? state.heads.filter((n) => n !== index) : [...state.heads, index].sort((one, other) => one - other);
-      redraw();
+      const heads = pressed ? state.heads.filter((n) => n !== index) : [...state.heads, index].sort((one, other) => one - other);
+      actions.show(heads);
       byId("heads").children[index].focus();
     };
     return element("button", { type: "button", class: head.kind, "aria-pressed": pressed, onclick: toggle }, head.name);
@@ -195,8 +195,7 @@ function nextHeads() {
   const kinds = ["read", "write"].map((kind) => state.run.heads.flatMap((head, n) => (head.kind === kind ? [n] : [])));
   const most = Math.max(...kinds.map((heads) => heads.length));
   const now = Math.max(...kinds.map((heads) => heads.indexOf(state.heads.find((n) => heads.includes(n)))));
-  state.heads = kinds.filter((heads) => heads.length).map((heads) => heads[((now + 1) % most) % heads.length]);
-  redraw();
+  actions.show(kinds.filter((heads) => heads.length).map((heads) => heads[((now + 1) % most) % heads.length]));
 }
 
 function theme(dark) {
@@ -246,6 +245,9 @@ async function address() {
   const kept = await choose(found.example ?? state.example, { slots: machines.length ? slots : null });
   if (found.spec && state.laying && kept) await change({ spec: found.spec });
   if (found.interventions?.length && machines.length) await change({ interventions: possible(found.interventions) });
+  const { heads } = found;
+  if (heads?.every((index) => index >= 0 && index < state.run.heads.length)) actions.show(heads);
+  if (found.onlyUsed === false) actions.narrow(false);
   if (found.step !== null) go(found.step, true);
 }
 
@@ -254,7 +256,16 @@ Object.assign(actions, {
   picture: savePicture,
   edit: (spec, again = false) => change({ spec }, again),
   tape: (slots) => change({ slots: slots === machines[0].slots && DOCUMENT.slots === null ? null : slots, interventions: [] }),
-  narrow: (onlyUsed) => ((state.onlyUsed = onlyUsed), redraw()),
+  narrow(onlyUsed) {
+    state.onlyUsed = byId("used").checked = onlyUsed;
+    redraw();
+    writeAddress();
+  },
+  show(heads) {
+    Object.assign(state, { heads, headsByHand: true });
+    redraw();
+    writeAddress();
+  },
   intervene: (interventions) => change({ interventions: possible(interventions) }, false),
   force: (head, program) => {
     const others = state.interventions.filter((each) => !(each.kind === "ForceProgram" && each.head === head && each.start === state.step));

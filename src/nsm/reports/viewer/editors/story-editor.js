@@ -11,6 +11,14 @@ function divided(text) {
   return [lines.slice(0, -1).join("\n"), last];
 }
 
+/** What a field says, without a word that is still being typed: one that is none yet and may become one. */
+function typed(field, words) {
+  const at = document.activeElement === field ? field.selectionStart : -1;
+  const word = at < 0 ? "" : (field.value.slice(0, at).match(/[a-z]+$/i)?.[0].toLowerCase() ?? "");
+  if (!word || words.has(word) || !completions(word, words).length) return field.value;
+  return field.value.slice(0, at - word.length) + field.value.slice(at);
+}
+
 /** Offer completions of the word before the cursor; Tab or a click takes one. */
 function completing(field, words, changed) {
   const list = element("div", { class: "completions", "aria-live": "polite" });
@@ -51,9 +59,9 @@ export function buildStoryEditor(place, laying, spec, edit) {
   const asked = element("input", { type: "text", spellcheck: "false", autocapitalize: "off", autocomplete: "off", placeholder: "where is mary?", "aria-label": "Question" });
   asked.value = question;
   const changed = () => {
-    const last = asked.value.trim();
+    const last = typed(asked, words).trim();
     const text = last && !last.includes("?") ? `${last}?` : last;
-    edit({ text: `${story.value.trimEnd()}${text ? `\n${text}` : ""}` });
+    edit({ text: `${typed(story, words).trimEnd()}${text ? `\n${text}` : ""}` });
   };
   place.append(
     element("label", { class: "field" }, "Story", story), completing(story, words, changed),
