@@ -1,5 +1,7 @@
 /* What the page was made with: one JSON document, with packed arrays in it. */
 
+import { bytesOf } from "./machine/weights.js";
+
 export const byId = (id) => document.getElementById(id);
 
 export const DOCUMENT = JSON.parse(byId("data").textContent);
@@ -7,8 +9,7 @@ const NUMBER_KINDS = { u1: Uint8Array, u2: Uint16Array, f4: Float32Array, i1: In
 
 /** An array of the page: its numbers, and its shape. */
 export async function unpack(packed) {
-  const bytes = Uint8Array.from(atob(packed.data), (sign) => sign.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const stream = new Blob([bytesOf(packed.data)]).stream().pipeThrough(new DecompressionStream("deflate"));
   const raw = new NUMBER_KINDS[packed.type](await new Response(stream).arrayBuffer());
   if (packed.differences) {
     const stride = raw.length / packed.shape[0];

@@ -13,8 +13,11 @@ export const state = {
   onlyUsed: true,
   run: null,
   other: null, // what it is compared with
+  runName: "", // what they are called beside each other
   otherName: "",
   laying: null, // how its task is laid out; null where the page does not know
+  original: null, // the spec of the example as it was
+  canReach: false, // whether the machine is in the page
 };
 
 /** edit(spec), go(step), play(on), choose(example), intervene(list), show(heads), tape(slots): set by viewer.js. */

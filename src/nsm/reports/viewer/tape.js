@@ -7,8 +7,6 @@ import { shownSlots, state } from "./state.js";
 
 const LANE = 34, GAP = 10, AXIS = 18;
 
-export const headsOf = (run, kind) => run.heads.filter((head) => head.kind === kind);
-
 /** The heads that are shown of a run: those chosen, by their names in another machine's. */
 export function shownHeads(run) {
   if (run === state.run) return run.heads.filter((_, index) => state.heads.includes(index));

@@ -6,7 +6,7 @@
 
 import { Table, bitsOf, isBits, many, randomBits, require, signal, textOf, wholeNumber } from "./layout.js";
 
-export const MOST_STEPS = 400;
+const MOST_STEPS = 400;
 
 /** As many as wanted of a list: shortened, or with more drawn. */
 const fitted = (list, count, make) => [...list.slice(0, count), ...many(Math.max(0, count - list.length), make)];

@@ -2,12 +2,12 @@
 
 import { Table, require } from "./layout.js";
 
-export const BLANK = "-";
+const BLANK = "-";
 const MOST_WORDS = 1500;
 const WAY = /^how do you go\b/;
 
 /** The words of a line; "." and "?" are words of their own. */
-export const wordsOf = (line) => line.toLowerCase().match(/[a-z]+|[^a-z\s]/g) ?? [];
+const wordsOf = (line) => line.toLowerCase().match(/[a-z]+|[^a-z\s]/g) ?? [];
 
 /** A line as { words, answer, asks }: after a question's "?" comes the right answer, if somebody knows it. */
 function parsed(line) {
@@ -21,10 +21,10 @@ function parsed(line) {
 /** How many words are asked for: those of the right answer, two for a way from here to there, else one. */
 const blanks = ({ asks, answer, words }) => (asks ? answer.length || (WAY.test(words.join(" ")) ? 2 : 1) : 0);
 
-export const linesOf = (text) => text.split("\n").map(parsed).filter(({ words }) => words.length);
+const linesOf = (text) => text.split("\n").map(parsed).filter(({ words }) => words.length);
 
 /** Words of a text that are none of those known, each once. */
-export function unknownWords(text, known) {
+function unknownWords(text, known) {
   const found = linesOf(text).flatMap(({ words, answer }) => [...words, ...answer]);
   return [...new Set(found.filter((word) => word === BLANK || !known.has(word)))];
 }

@@ -55,7 +55,7 @@ const sequencing = {
 
 const TASK_KINDS = { ...BIT_TASKS, Babi: storyTask, Omniglot: pictureTask, Sequencing: sequencing };
 
-export const taskKind = (task) => (task && Object.hasOwn(TASK_KINDS, task.kind) ? TASK_KINDS[task.kind] : null);
+const taskKind = (task) => (task && Object.hasOwn(TASK_KINDS, task.kind) ? TASK_KINDS[task.kind] : null);
 
 /** Whether a page knows how to lay out a task and all it is made of. */
 export const knownTask = (task) => Boolean(taskKind(task)) && (task.subtasks ?? []).every(knownTask);
