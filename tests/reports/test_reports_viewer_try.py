@@ -84,6 +84,20 @@ def test_a_bit_is_clicked_and_answered(running):
     assert page.evaluate("[...state.run.answers.data]") == before
 
 
+def test_a_finger_flips_a_bit_and_a_stroke_of_the_mouse_several(running):
+    page, _ = running(TASKS["copy"], has_touch=True)
+    original = page.evaluate("state.original.vectors")
+    page.locator("#editor .bit").nth(2).tap()
+    assert page.evaluate("state.spec.vectors[0]") == original[0][:2] + "10"[int(original[0][2])] + original[0][3]
+    page.locator("#as-it-was").click()
+    first, last = (page.locator("#editor .bit").nth(n).bounding_box() for n in (0, 3))
+    page.mouse.move(first["x"] + 4, first["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(last["x"] + 4, last["y"] + 4, steps=12)
+    page.mouse.up()
+    assert page.evaluate("state.spec.vectors[0]") == "10"[int(original[0][0])] * 4
+
+
 def test_bits_can_be_reached_and_flipped_by_keys(running):
     page, _ = running(TASKS["copy"])
     first = page.locator("#editor .bit").first

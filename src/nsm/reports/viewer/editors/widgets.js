@@ -17,12 +17,17 @@ export function bitGrid(vectors, label, toggle) {
     const [column, row] = cell.dataset.at.split(" ").map(Number);
     cell.setAttribute("aria-pressed", toggle(column, row)[row] === "1");
   };
-  let painting = null; // what a stroke of the pointer sets bits to
+  let painting = null; // what a stroke of the mouse sets bits to
+  let pressed = false; // whether a click is the end of such a stroke
   grid.addEventListener("pointerdown", (event) => {
     if (!event.target.dataset.at || event.pointerType === "touch") return;
     painting = event.target.getAttribute("aria-pressed") !== "true";
+    pressed = true;
     flip(event.target);
-    const stop = () => (painting = null);
+    const stop = () => {
+      painting = null;
+      setTimeout(() => (pressed = false));
+    };
     window.addEventListener("pointerup", stop, { once: true });
   });
   grid.addEventListener("pointerover", (event) => {
@@ -31,7 +36,7 @@ export function bitGrid(vectors, label, toggle) {
   });
   grid.addEventListener("click", (event) => {
     // A mouse has flipped it when it was pressed; a finger, a key or a screen reader does now.
-    if (event.target.dataset.at && (event.pointerType === "touch" || event.detail === 0)) flip(event.target);
+    if (event.target.dataset.at && !pressed) flip(event.target);
   });
   grid.addEventListener("keydown", (event) => {
     const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
