@@ -19,7 +19,8 @@ MOST = 1_500
 def processing_states(runs: Sequence[Execution]) -> tuple[Array, list[str], Array]:
     """States (n, size), what the machine was doing in each, and how far into the sequence that was, 0 to 1.
 
-    What it was doing is the phase, and the subtask where there are several: copy, listening. Steps of none are left out.
+    What it was doing is the phase, and the subtask where there are several: copy, listening. Steps of none are left
+    out.
     """
     states, labels, times = [], [], []
     for run in runs:

@@ -236,9 +236,9 @@ function same(head, run, other) {
   const twin = other.heads.find(({ name }) => name === head.name);
   if (!twin) return false;
   for (let t = 0; t < run.steps; t++) {
-    if (distance(head, twin, t) > 0.02) return false;
+    if (distance(head, twin, t) > 0.1) return false;
     const mixes = head.mix === null ? [] : [...run.mixes[head.mix].row(t)].map((share, p) => share - other.mixes[twin.mix].at(t, p));
-    if (mixes.some((difference) => Math.abs(difference) > 0.02)) return false;
+    if (mixes.some((difference) => Math.abs(difference) > 0.1)) return false;
   }
   return true;
 }
