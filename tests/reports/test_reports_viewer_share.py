@@ -282,16 +282,21 @@ def test_on_a_phone_the_narration_stays_in_sight(opened, text):
         assert box["y"] + box["height"] <= 844
 
 
-def test_the_first_frame_comes_soon(open_page, text):
-    took = []
-    for _ in range(3):
-        page = open_page(text)
-        page.wait_for_selector("body[data-ready]")
-        took.append(page.evaluate("performance.getEntriesByName('first frame')[0].startTime"))
-    assert min(took) < 1000, f"the first frame took {took} ms"
+def cost(page):
+    """Milliseconds that the page's thread works until all is there, whatever else this machine does meanwhile."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto(page.own)
+    page.wait_for_selector("body[data-ready]")
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return next(1000 * metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
 
 
-def test_a_question_answerer_of_800_000_weights_is_there_within_three_seconds(open_page):
+def test_the_first_frame_comes_soon(opened, text):
+    assert cost(opened(text)) < 1000
+
+
+def test_a_question_answerer_of_800_000_weights_is_there_within_three_seconds(opened):
     words, steps = 159, 80
     machine = MANN(words, words, memory=DNC(slots=64, width=64, read_heads=4), controller=Controller(size=256))
     random = np.random.default_rng(0)
@@ -302,9 +307,4 @@ def test_a_question_answerer_of_800_000_weights_is_there_within_three_seconds(op
     run = replace(run, **fields, **names)
     text = viewer([run], "babi", (), {"DNC": machine})
     assert sum(parameter.numel() for parameter in machine.parameters()) > 700_000
-    took = []
-    for _ in range(2):
-        page = open_page(text)
-        page.wait_for_selector("body[data-ready]")
-        took.append(page.evaluate("performance.getEntriesByName('first frame')[0].startTime"))
-    assert min(took) < 3000, f"the first frame took {took} ms"
+    assert cost(opened(text)) < 3000

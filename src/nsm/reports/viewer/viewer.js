@@ -22,22 +22,22 @@ import { Laying, knownTask } from "./tasks/tasks.js";
 import { buildTry, markTry, refuse, showAnswer } from "./try.js";
 
 const machines = []; // the machine, and maybe another beside it
-const samples = []; // the sequences of the page, unpacked
+const samples = new Map();
 const recorded = new Map();
-const layings = new Map(); // by task
 const SWITCH = "undisturbed";
 
 // --- computing -------------------------------------------------------------------------------------------------------
 
-function layingOf(index) {
+/** A sequence of the page, unpacked when it is first looked at. */
+async function sampleOf(index) {
+  if (!samples.has(index)) samples.set(index, await unpackSample(DOCUMENT.sequences[index]));
+  return samples.get(index);
+}
+
+function layingOf(index, sample) {
   const { task, words } = DOCUMENT.sequences[index];
   if (!machines.length || !knownTask(task)) return null;
-  const key = JSON.stringify(task);
-  if (!layings.has(key)) {
-    const mine = samples.filter((_, n) => JSON.stringify(DOCUMENT.sequences[n].task) === key);
-    layings.set(key, new Laying(task, samples[index].inputs.columns, samples[index].targets.columns, words, mine));
-  }
-  return layings.get(key);
+  return new Laying(task, sample.inputs.columns, sample.targets.columns, words, sample);
 }
 
 /** What the machine does with the sequence as it is now, and what that is compared with. */
@@ -48,7 +48,7 @@ async function run() {
     state.run = recorded.get(state.example);
     return;
   }
-  const sample = state.spec ? state.laying.lay(state.spec) : samples[state.example];
+  const sample = state.spec ? state.laying.lay(state.spec) : await sampleOf(state.example);
   const disturbed = state.interventions.length > 0;
   state.run = fromMachine(machines[0], sample, example, state.slots ?? undefined, state.interventions);
   const beside = disturbed ? machines[0] : machines[1];
@@ -166,15 +166,16 @@ function play(on) {
   requestAnimationFrame(frame);
 }
 
-function choose(index, more = {}) {
+async function choose(index, more = {}) {
   if (state.playing) play(false);
   const count = DOCUMENT.sequences.length;
   const example = ((index % count) + count) % count;
-  const laying = layingOf(example);
+  const sample = await sampleOf(example);
+  const laying = layingOf(example, sample);
   byId("sample").value = example;
   document.body.dataset.sample = example;
   byId("about").textContent = about(laying);
-  return change({ example, laying, original: laying?.read(samples[example]), spec: null, interventions: [], ...more });
+  return change({ example, laying, original: laying?.read(sample), spec: null, interventions: [], ...more });
 }
 
 /** A deed that this machine can't do, on another tape say, is dropped. */
@@ -288,25 +289,23 @@ async function begin() {
   byId("message").hidden = false;
   theme(matchMedia("(prefers-color-scheme: dark)").matches);
   machines.push(...(await Promise.all(DOCUMENT.machines.map(unpackMachine))));
-  samples.push(...(await Promise.all(DOCUMENT.sequences.map(unpackSample))));
   DOCUMENT.sequences.forEach(({ name }, index) => byId("sample").append(new Option(name, index)));
   state.canReach = machines.length > 0;
   state.slots = DOCUMENT.slots ?? null;
   byId("link").hidden = !addressable();
-  byId("message").hidden = true;
-  byId("header").hidden = byId("main").hidden = false;
+  byId("header").hidden = byId("main").hidden = false; // laid out, and not seen before it is ready
   const opened = location.hash.length > 1;
   if (opened) await address();
   if (!state.run) await choose(0);
-  performance.mark("first frame");
   listen();
+  byId("message").hidden = true;
   document.body.dataset.ready = "true";
   // It opens playing, unless an address says where to look, or motion is not wanted.
   if (!opened && !matchMedia("(prefers-reduced-motion: reduce)").matches) play(true);
 }
 
 begin().catch((error) => {
-  byId("main").hidden = true;
+  byId("header").hidden = byId("main").hidden = true;
   byId("message").hidden = false;
   byId("message").classList.remove("waiting");
   byId("message").textContent = "DecompressionStream" in window ? `This page could not be shown: ${error.message}` : "This page needs a browser of 2023 or later.";

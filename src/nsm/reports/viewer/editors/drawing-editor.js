@@ -3,7 +3,7 @@
 import { picture } from "../canvas.js";
 import { ramp } from "../colours.js";
 import { element } from "../page-data.js";
-import { episodeOf, letter, pointsOf, digitsOf } from "../tasks/drawings.js";
+import { digitsOf, letter, pointsOf } from "../tasks/drawings.js";
 
 const FINE = 105; // points of the pad's side, as Omniglot's own
 const COARSE = 20;
@@ -82,10 +82,9 @@ export function buildDrawingEditor(place, laying, spec, edit) {
     strip.append(column);
     return { column, step: n };
   });
-  const episode = episodeOf(drawings, laying.set);
   const palette = element("div", { class: "palette" });
   for (let name = 0; name < laying.task.classes; name++) {
-    const own = laying.set.flatMap((each, index) => (each.episode === episode && each.name === name ? [index] : []));
+    const own = laying.set.flatMap((each, index) => (each.name === name ? [index] : []));
     const choices = own.slice(0, 6).map((index) => element("button", { type: "button", class: "drawing", "aria-label": `a drawing of ${letter(name)}`, onclick: () => put(index, name) }, thumbnail(laying.set[index].points, "")));
     palette.append(element("div", { class: "palette-row" }, element("b", {}, letter(name)), ...choices));
   }

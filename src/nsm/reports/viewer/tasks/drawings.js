@@ -19,16 +19,14 @@ export const digitsOf = (points) =>
 
 const shownAt = (sample, t) => sample.inputs.row(t).slice(0, side * side);
 
-/** The different drawings of some samples, each with the name it has there: what a person may choose from. */
-export function drawingSet(samples) {
+/** The different drawings of a sample, each with the name it has there: what a person may choose from. */
+export function drawingSet(sample) {
   const set = new Map();
-  samples.forEach((sample, episode) => {
-    for (let t = 0; t < sample.inputs.rows; t++) {
-      const points = shownAt(sample, t);
-      const key = points.join();
-      if (!set.has(key)) set.set(key, { key, points, name: sample.targets.row(t).indexOf(1), episode });
-    }
-  });
+  for (let t = 0; t < sample.inputs.rows; t++) {
+    const points = shownAt(sample, t);
+    const key = points.join();
+    if (!set.has(key)) set.set(key, { key, points, name: sample.targets.row(t).indexOf(1) });
+  }
   return [...set.values()];
 }
 
@@ -60,18 +58,12 @@ export const pictureTask = {
   },
   sizes: (task, { drawings }) => [{ name: "drawings", count: drawings.length, low: 1, high: 100 }],
   resize: (task, { drawings }, name, count, set) => ({
-    drawings: [...drawings.slice(0, count), ...many(Math.max(0, count - drawings.length), () => anyDrawing(set, drawings))],
+    drawings: [...drawings.slice(0, count), ...many(Math.max(0, count - drawings.length), () => anyDrawing(set))],
   }),
-  draw: (task, { drawings }, set) => ({ drawings: drawings.map(() => anyDrawing(set, drawings)) }),
+  draw: (task, { drawings }, set) => ({ drawings: drawings.map(() => anyDrawing(set)) }),
 };
 
-/** Which episode a list of drawings is from. */
-export const episodeOf = (drawings, set) => set[drawings.map(([drawing]) => drawing).find((drawing) => typeof drawing === "number") ?? 0].episode;
-
-/** One of the drawings of an episode. */
-function anyDrawing(set, drawings) {
-  const episode = episodeOf(drawings, set);
-  const own = set.flatMap((drawing, index) => (drawing.episode === episode ? [index] : []));
-  const index = own[Math.floor(Math.random() * own.length)];
+function anyDrawing(set) {
+  const index = Math.floor(Math.random() * set.length);
   return [index, set[index].name];
 }

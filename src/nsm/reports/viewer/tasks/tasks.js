@@ -60,15 +60,15 @@ const taskKind = (task) => (task && Object.hasOwn(TASK_KINDS, task.kind) ? TASK_
 /** Whether a page knows how to lay out a task and all it is made of. */
 export const knownTask = (task) => Boolean(taskKind(task)) && (task.subtasks ?? []).every(knownTask);
 
-/** One task of a page with the sizes of its machine: what a person puts in, read from samples and laid out as them. */
+/** The task of a sample, with the sizes of its machine: what a person puts in, read from it and laid out like it. */
 export class Laying {
-  constructor(task, inputs, outputs, words, samples) {
+  constructor(task, inputs, outputs, words, sample) {
     this.task = task;
     this.inputs = inputs;
     this.outputs = outputs;
     this.words = words;
     this.kind = taskKind(task);
-    this.set = task.kind === "Omniglot" ? drawingSet(samples) : [];
+    this.set = task.kind === "Omniglot" ? drawingSet(sample) : [];
   }
 
   get about() {
@@ -78,7 +78,7 @@ export class Laying {
 
   /** The laying of one of its subtasks. */
   of(part) {
-    return new Laying(part, this.inputs, this.outputs, this.words, []);
+    return new Laying(part, this.inputs, this.outputs, this.words, null);
   }
 
   /** What its subtasks are called. */
