@@ -70,9 +70,24 @@ def lightning_module(printed):
     assert after > 95
 
 
+def what_a_program_is_for(printed):
+    """The table of docs/interventions.md."""
+    ((copy, recall),) = numbers(r"undisturbed: +([\d.]+)% +([\d.]+)%", printed)
+    assert copy < 1 < recall < 10
+    found = numbers(r"(\d+)% listening, +(\d+)% answering; forbidden: +([\d.]+)% +([\d.]+)%", printed)
+    assert len(found) == 6
+    (_, _, *first), (listening, _, *second), (_, answering, *third) = found[:3]
+    assert listening > 75
+    assert answering > 85
+    assert min(*first, *second, *third) > 10
+    document = (EXAMPLES.parent / "docs/interventions.md").read_text()
+    rows = re.findall(r"\| (\d+)% \| (\d+)% \| ([\d.]+)% \| ([\d.]+)% \|", document)
+    assert [[float(number) for number in row] for row in rows] == [pytest.approx(row, abs=1.01) for row in found]
+
+
 CHECKS = [
     *(custom_memory, dataset_task, lightning_module, own_task),
-    *(step_by_step, stored_program_mlp, truncated_backpropagation),
+    *(step_by_step, stored_program_mlp, truncated_backpropagation, what_a_program_is_for),
 ]
 RUNS = {"custom_memory": "stack", "dataset_task": "parity", "own_task": "reverse"}
 """What they leave in runs/."""

@@ -1,0 +1,47 @@
+"""What program 2 is for: a trained machine is kept from running one of its programs, and the wrong bits are counted.
+
+The machine learned Copy and Associative Recall in one sequence, with three programs for each of its heads. Any other of
+results/models can be named, such as single/default/associative-recall/nutm.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+
+import nsm
+
+MODELS = Path(__file__).parents[1] / "results/models"
+MODEL = sys.argv[1] if len(sys.argv) > 1 else "sequencing/default/copy+associative-recall/nutm"
+SEQUENCES = 20
+
+torch.set_num_threads(1)  # enough for tensors as small as these
+run = nsm.open(MODELS / MODEL)
+machine, task = run.machine(), run.experiment.task.tested
+names = task.subtask_names or (task.name,)
+batch = task.batch(0, 2, 0, SEQUENCES)  # seed 0, stream 2: the test
+x, lengths = torch.from_numpy(batch.inputs), batch.lengths.tolist()
+listens = torch.arange(len(x))[:, None] < torch.from_numpy(batch.decoding)  # (T, B)
+running = torch.arange(len(x))[:, None] < torch.tensor(lengths)
+counted = torch.from_numpy(batch.mask) > 0
+
+
+@torch.no_grad()
+def tried(*interventions):
+    """What share of the bits is wrong, of each task in per cent, and the trace."""
+    out, _, trace = machine.run(x, interventions, lengths=lengths)
+    wrong = ((out > 0) != (torch.from_numpy(batch.targets) > 0.5)).double().mean(-1)
+    parts = [counted & (torch.from_numpy(batch.subtask) == n) for n in range(len(names))]
+    return [100 * float(wrong[part].mean()) for part in parts], trace
+
+
+undisturbed, trace = tried()
+print(f"wrong bits of {' and '.join(names)}, {SEQUENCES} sequences, undisturbed:", end="")
+print("".join(f" {share:5.1f}%" for share in undisturbed), flush=True)
+for head, control in (("read 1", 0), ("write 1", 1)):
+    for program in range(run.experiment.machine.programs.count):
+        weights = trace.programs[:, :, control, program]
+        used = [100 * float(weights[phase & running].mean()) for phase in (listens, ~listens)]
+        wrong, _ = tried(nsm.ForbidProgram(head, program))
+        print(f"{head} runs program {program + 1} to {used[0]:2.0f}% listening, {used[1]:2.0f}% answering;", end="")
+        print(" forbidden:" + "".join(f" {share:5.1f}%" for share in wrong), flush=True)
