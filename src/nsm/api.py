@@ -118,7 +118,8 @@ def view(machine: nn.Module, x: Tensor, *, out: str | Path | None = None, title:
     executions = from_input(trace, logits, seen, inside.config.batch_first, not bits)
     name = title or type(inside).__name__
     where = None if out is None and _in_a_notebook() else Path(out or "view.html")
-    return Page(page(executions, name, [f"{inside.parameter_count:,} parameters"]), where)
+    facts = [f"{inside.parameter_count:,} parameters"]
+    return Page(page(executions, name, facts, {type(inside).__name__: inside}), where)
 
 
 def _seen(model: nn.Module, x: Tensor) -> tuple[Machine, Tensor]:

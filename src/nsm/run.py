@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsm.checks import UserError, at_least, choose, fits
-from nsm.machine import MachineConfig
+from nsm.machine import Machine, MachineConfig
 from nsm.reports.execution import POOL, Execution, execute
 from nsm.reports.viewer import Page, page
 from nsm.sizes import least_memory
@@ -137,14 +137,34 @@ class Run(RunDirectory):
         return results
 
     def view(
-        self, out: str | Path | None = None, which: str = "best", samples: int = 3, **chosen: Unpack[Sequences]
+        self,
+        out: str | Path | None = None,
+        which: str = "best",
+        samples: int = 3,
+        beside: str | Path | None = None,
+        **chosen: Unpack[Sequences],
     ) -> Page:
-        """Watch the run's machine at work: a page, written to `out` (RUN/view.html), shown by itself in a notebook."""
-        _, text = self.watch(which, samples, **chosen)
+        """Watch the run's machine at work: a page, written to `out` (RUN/view.html), shown by itself in a notebook.
+
+        Args:
+            out: where to write it.
+            which: "best", the checkpoint of the lowest validation loss, or "last".
+            samples: how many test sequences, besides the best and the worst.
+            beside: another run, whose machine is shown the same: an NTM beside a NUTM, say.
+            chosen: which sequences: `like`, `seed`, `slots`, and the task's ranges such as `length`.
+        """
+        _, text = self.watch(which, samples, beside, **chosen)
         return Page(text, self.path / "view.html" if out is None else Path(out))
 
-    def watch(self, which: str = "best", samples: int = 3, **chosen: Unpack[Sequences]) -> tuple[list[Execution], str]:
-        """Executions of the run's machine, and the page that shows them."""
+    def watch(
+        self,
+        which: str = "best",
+        samples: int = 3,
+        beside: str | Path | None = None,
+        title: str = "",
+        **chosen: Unpack[Sequences],
+    ) -> tuple[list[Execution], str]:
+        """Executions of the run's machine, and the page that shows them, under its task's name or a title."""
         choose("which", which, WHICH)
         experiment = self.experiment
         task, seed, slots = self.sequences(**chosen)
@@ -163,8 +183,15 @@ class Run(RunDirectory):
             f"seed {experiment.seed}, test sequences of seed {seed}",
             *(f"{name} {value}" for name, value in ranges.items() if len(task.parts) == 1),
         ]
-        title = f"{experiment.task.name}, {experiment.machine.model.upper()}"
-        return executions, page(executions, title, facts)
+        name = experiment.machine.model.upper()
+        machines = {name: machine}
+        names = name
+        if beside is not None:
+            other = Run(beside)
+            machines = _both(machines, other, which)
+            names = f"{name} beside {other.experiment.machine.model.upper()}"
+        title = title or f"{experiment.task.name}, {names}"
+        return executions, page(executions, title, facts, machines, slots)
 
     def sequences(
         self, like: str = "test", seed: int | None = None, slots: int | None = None, **ranges: int | tuple[int, int]
@@ -177,6 +204,20 @@ class Run(RunDirectory):
         if slots is not None:
             at_least("slots", slots, 1)
         return with_ranges(task, **ranges), seed, slots
+
+
+def _both(machines: dict[str, Machine], beside: Run, which: str) -> dict[str, Machine]:
+    """The machine, and that of another run by a name of its own, if it can be shown the same."""
+    ((name, machine),) = machines.items()
+    other = beside.machine(which)
+    sizes = [(each.config.input_size, each.config.output_size) for each in (machine, other)]
+    if sizes[0] != sizes[1]:
+        raise UserError(
+            f"{beside.path} can't be shown beside it: its machine takes {sizes[1][0]} inputs and gives {sizes[1][1]} "
+            f"outputs, this one takes {sizes[0][0]} and gives {sizes[0][1]}"
+        )
+    known = beside.experiment.machine.model.upper()
+    return {name: machine, known if known != name else f"{beside.path.name}, {known}": other}
 
 
 def check_room(machine: MachineConfig, task: Task, sequences: int, slots: int | None, traced: int = 0) -> None:

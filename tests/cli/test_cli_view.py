@@ -41,12 +41,12 @@ def test_the_page_lies_in_the_run_and_has_what_was_asked_for(trained, tmp_path, 
     assert shown["title"] == "copy, NUTM"
     facts = {"2 stored programs a head, key-value", "length 7", "seed 0, test sequences of seed 0"}
     assert facts <= set(shown["facts"])
-    assert [e["steps"] for e in shown["executions"]] == [16] * len(shown["executions"])
-    assert [e["name"].split(",")[0] for e in shown["executions"][:2]] == ["test sequence 1", "test sequence 2"]
-    assert shown["executions"][0]["heads"][0]["address"]["shape"] == [16, 20]
+    assert [e["inputs"]["shape"][0] for e in shown["sequences"]] == [16] * len(shown["sequences"])
+    assert (shown["slots"], [machine["name"] for machine in shown["machines"]]) == (20, ["NUTM"])
     machine = RunDirectory(trained).machine()
     task = with_ranges(RunDirectory(trained).experiment.task.tested, length=7)
-    assert [e["errors"] for e in shown["executions"]] == [e.errors for e in execute(machine, task, 2, 0, 20)]
+    assert [e["name"] for e in shown["sequences"]] == [e.name for e in execute(machine, task, 2, 0, 20)]
+    assert [e["name"].split(",")[0] for e in shown["sequences"][:2]] == ["test sequence 1", "test sequence 2"]
 
 
 def test_sequences_like_those_of_training_can_be_watched(trained, tmp_path, nsm):
@@ -54,7 +54,7 @@ def test_sequences_like_those_of_training_can_be_watched(trained, tmp_path, nsm)
     assert nsm("view", trained, "--like", "training", "--samples", 9, "--out", page).code == 0
     shown = data(page)
     assert "length 1–20" in shown["facts"]
-    assert len({execution["steps"] for execution in shown["executions"]}) > 1
+    assert len({sequence["inputs"]["shape"][0] for sequence in shown["sequences"]}) > 1
 
 
 def test_the_figure_and_the_page_go_where_they_are_wanted(trained, tmp_path, nsm):
@@ -64,7 +64,7 @@ def test_the_figure_and_the_page_go_where_they_are_wanted(trained, tmp_path, nsm
     assert str(page) in said.out
     assert str(figure) in said.out
     assert "bits wrong" in figure.read_text()
-    assert data(page)["executions"]
+    assert data(page)["sequences"]
 
 
 def test_the_same_command_writes_the_same_page(trained, tmp_path, nsm):
@@ -78,8 +78,52 @@ def test_every_phase_of_continual_learning_can_be_watched(tmp_path, nsm):
     assert nsm("train", "continual", *options, "--iterations", 4, "--out", tmp_path / "run").code == 0
     said = nsm("view", tmp_path / "run", "--samples", 1)
     assert said.code == 0, said.err
-    names = {e["name"].split(",")[0] for e in data(tmp_path / "run" / "view.html")["executions"]}
+    names = {e["name"].split(",")[0] for e in data(tmp_path / "run" / "view.html")["sequences"]}
     assert names == {"copy", "repeat-copy", "associative-recall", "priority-sort"}
+
+
+def test_two_runs_are_watched_beside_each_other(trained, tmp_path, nsm):
+    page = tmp_path / "page.html"
+    assert nsm("view", trained, "--beside", trained, "--length", "3", "--out", page).code == 0
+    assert [machine["name"] for machine in data(page)["machines"]] == ["NUTM", f"{trained.name}, NUTM"]
+    assert data(page)["title"] == "copy, NUTM beside NUTM"
+
+
+def test_machines_of_other_sizes_are_not_watched_beside_each_other(trained, tmp_path, nsm):
+    other = tmp_path / "other"
+    assert nsm("train", "ngrams", *MACHINE, "--iterations", 2, "--out", other).code == 0
+    said = nsm("view", trained, "--beside", other)
+    assert said.code == 2
+    assert said.err == (
+        f"nsm: {other} can't be shown beside it: its machine takes 1 inputs and gives 1 outputs, "
+        "this one takes 10 and gives 8\n"
+    )
+
+
+def test_a_gallery_has_the_machines_that_are_there(trained, tmp_path, nsm):
+    place = tmp_path / "models" / "single" / "default" / "copy"
+    place.mkdir(parents=True)
+    shutil.copytree(trained, place / "nutm")
+    out = tmp_path / "site"
+    said = nsm("gallery", "--models", tmp_path / "models", "--out", out)
+    assert said.code == 0, said.err
+    assert {path.name for path in out.iterdir()} == {"index.html", "copy.html"}
+    index = (out / "index.html").read_text()
+    assert 'href="copy.html"' in index
+    assert f"{(out / 'copy.html').stat().st_size / 1e3:.0f} kB" in index
+    assert data(out / "copy.html")["title"] == "Copy"
+    assert "Repeat Copy is left out" in said.out
+
+
+def test_a_gallery_of_nothing_is_one_sentence(tmp_path, nsm):
+    said = nsm("gallery", "--models", tmp_path / "nowhere")
+    assert said.code == 2
+    assert (
+        said.err
+        == f"nsm: there is no directory {tmp_path / 'nowhere'}: give the one with the published machines, --models\n"
+    )
+    (tmp_path / "empty").mkdir()
+    assert nsm("gallery", "--models", tmp_path / "empty", "--out", tmp_path / "site").code == 2
 
 
 @pytest.mark.parametrize("broken", ["empty", "no memory", "not JSON"])

@@ -166,14 +166,14 @@ def test_states_carry_what_was_done_and_when(known):
     points, labels, times = processing_states([known])
     assert np.array_equal(points, known.controller)
     assert labels == [
-        "copy, encoding",
-        *["repeat-copy, encoding"] * 2,
-        "copy, decoding",
-        *["repeat-copy, decoding"] * 2,
+        "copy, listening",
+        *["repeat-copy, listening"] * 2,
+        "copy, answering",
+        *["repeat-copy, answering"] * 2,
     ]
     assert times == pytest.approx(np.arange(6) / 5)
     single = replace(known, subtasks=(), subtask=np.full(6, -1))
-    assert processing_states([single])[1] == ["encoding"] * 3 + ["decoding"] * 3
+    assert processing_states([single])[1] == ["listening"] * 3 + ["answering"] * 3
 
 
 def test_the_panel_says_its_score_and_earlier_states_are_paler(known):
@@ -185,7 +185,7 @@ def test_the_panel_says_its_score_and_earlier_states_are_paler(known):
     places, _ = principal_components(points)
     drawn = {group.get_label(): group for group in figure.axes[0].collections}
     assert set(drawn) == set(labels)
-    offsets = drawn["repeat-copy, encoding"].get_offsets()
+    offsets = drawn["repeat-copy, listening"].get_offsets()
     assert np.allclose(offsets, places[[1, 2]])
-    early, late = drawn["repeat-copy, encoding"].get_facecolor()[:, :3].sum(axis=1)
+    early, late = drawn["repeat-copy, listening"].get_facecolor()[:, :3].sum(axis=1)
     assert early > late

@@ -72,7 +72,7 @@ def test_an_input_that_begins_with_a_picture_is_shown_as_one(watch, known):
     upper, lower = 16 + 2, 16 + 5 + 2
     assert at(2, lower) < 200 < 600 < at(2, upper)
     assert at(7, lower) > 600
-    row = 16 + 2 * 5 + 8 + 11
+    row = 16 + 2 * 5 + 6 + 11
     assert at(13, row) < 200 < 600 < at(26 + 13, row), "the numbers after it are a row of cells, as ever"
 
 
@@ -169,7 +169,7 @@ def test_keys_move_through_time(watch, known):
         page.keyboard.press(key)
         seen.append(step(page))
     assert seen == [1, 2, 1, 5, 0, 3, 5, 0, 4]
-    assert page.locator("#clock").inner_text() == "5 of 6"
+    assert page.locator("#story-step").inner_text() == "Step 5 of 6"
 
 
 def test_keys_on_the_slider_move_once(watch, known):
@@ -207,7 +207,9 @@ def test_playing_goes_on_to_the_end_and_space_pauses(watch, known):
 
 def test_a_click_into_the_sequence_goes_there(watch, known):
     page = watch([known])
-    box = page.locator("canvas[data-row='input']").bounding_box()
+    canvas = page.locator("canvas[data-row='input']")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
     page.mouse.click(box["x"] + box["width"] * 4.5 / 6, box["y"] + 5)
     assert step(page) == 4
     head = page.locator("#playhead").bounding_box()
@@ -246,11 +248,14 @@ def test_sequences_and_heads_can_be_chosen(watch, traced):
 
 def test_the_next_pair_of_heads(watch, traced):
     page = watch(traced.executions)
-    second = [head.name for head in traced.executions[0].heads if head.name == "read 2"]
-    page.keyboard.press("h")
-    pressed = page.locator("#heads button[aria-pressed=true]").all_inner_texts()
-    assert pressed[0] == (second[0] if second else "read 1")
-    assert any(name.startswith("write") for name in pressed)
+    names = [head.name for head in traced.executions[0].heads]
+    pressed = page.locator("#heads button[aria-pressed=true]")
+    seen = set()
+    for _ in range(2):
+        page.keyboard.press("h")
+        assert [name.split()[0] for name in pressed.all_inner_texts()] == ["read", "write"]
+        seen |= set(pressed.all_inner_texts())
+    assert seen == set(names)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -307,7 +312,10 @@ def test_values_of_every_memory_match_its_trace(watch, traced):
     run = traced.executions[0]
     page.keyboard.press("d")
     first, count = used_slots(run.heads)
-    for head in (run.heads_of("read")[0], run.heads_of("write")[0]):
+    for chip in page.locator("#heads button").all():
+        if chip.get_attribute("aria-pressed") == "false":
+            chip.click()
+    for head in run.heads:
         for place in range(0, count, 3):
             slot = (first + place) % 8
             words = hover(page, f"{head.name}: slots", (run.decoding + 0.5) / run.steps, (place + 0.5) / count)
@@ -322,14 +330,15 @@ def test_the_story_says_what_happens(watch, known):
     page = watch([known])
     page.locator("#slider").fill("4")
     words = page.locator("#story").inner_text()
-    assert "Step 5: the machine answers (repeat-copy)." in words
-    assert "It reads slot 2 by program 2 (90 %)" in words
-    assert "and writes slot 1 to 75 % by program 1 (90 %)" in words
+    assert "Step 5 of 6" in words
+    assert "It is answering (repeat-copy)." in words
+    assert "Reads slot 2 by program 2 (90 %)." in words
+    assert "Writes slot 1 (75 %) by program 1 (90 %)." in words
     assert "It says 00: 1 bit wrong." in words
     page.locator("#slider").fill("3")
     assert "It says 10: right." in page.locator("#story").inner_text()
     page.locator("#slider").fill("0")
-    assert "listens (copy)" in page.locator("#story").inner_text()
+    assert "It is listening (copy)." in page.locator("#story").inner_text()
     assert "says" not in page.locator("#story").inner_text()
 
 
@@ -337,12 +346,13 @@ def test_words_are_told_where_numbers_stand_for_them(watch, known):
     run = replace(known, choice=True, words=("mary", "<b>"))
     page = watch([run])
     assert "the word is “mary”" in page.locator("#story").inner_text()
-    assert hover(page, "input", 0.5 / 6, 0.75) == "step 1, <b>: 0"
+    assert hover(page, "input", 0.5 / 6, 0.75) == "step 1, input: mary"
+    assert hover(page, "output", 4.5 / 6) == "step 5, output: <b> (30.0 %)"
     page.locator("#slider").fill("5")  # targets are equal there: the first counts as right, and is chosen
-    assert "It chooses mary: right." in page.locator("#story").inner_text()
+    assert "It says mary (80 %): right." in page.locator("#story").inner_text()
     page.locator("#slider").fill("4")
     page.wait_for_selector("body[data-step='4']")
-    assert "It chooses <b>: right." in page.locator("#story").inner_text()
+    assert "It says <b> (30 %): right." in page.locator("#story").inner_text()
 
 
 def test_pictures_have_the_colours_of_what_they_show(watch, known):
@@ -362,8 +372,8 @@ def test_pictures_have_the_colours_of_what_they_show(watch, known):
 
 def test_the_phases_are_told(watch, known):
     page = watch([known])
-    assert hover(page, "phase", 0.5 / 6) == "step 1: copy, listens"
-    assert hover(page, "phase", 5.5 / 6) == "step 6: repeat-copy, answers"
+    assert hover(page, "phase", 0.5 / 6) == "step 1: copy, listening"
+    assert hover(page, "phase", 5.5 / 6) == "step 6: repeat-copy, answering"
     page.mouse.move(5, 5)
     green = pixel(page, "input", 3 / 6, 0.5)
     assert green == [0x23, 0x88, 0x3F]
@@ -371,7 +381,7 @@ def test_the_phases_are_told(watch, known):
 
 def test_a_machine_without_programs_says_so(watch, plain):
     page = watch(plain)
-    assert "stores none" in page.locator("#mix").inner_text()
+    assert "stores no programs" in page.locator("#mix").inner_text()
     assert page.locator("canvas[data-row$=': programs']").count() == 0
     assert "program" not in page.locator("#story").inner_text()
 

@@ -14,6 +14,7 @@ from nsm.commands.collect import Collect
 from nsm.commands.data import Data
 from nsm.commands.demo import Demo
 from nsm.commands.eval import Eval
+from nsm.commands.gallery import Gallery
 from nsm.commands.report import Report
 from nsm.commands.reproduce import Reproduce
 from nsm.commands.train import Train
@@ -28,6 +29,7 @@ __all__ = [
     "Data",
     "Demo",
     "Eval",
+    "Gallery",
     "Report",
     "Reproduce",
     "Train",
@@ -36,7 +38,7 @@ __all__ = [
 
 COMMANDS: dict[str, type] = {
     command.__name__.lower(): command
-    for command in (Demo, Train, Eval, Ask, Reproduce, Collect, Report, View, Bench, Data)
+    for command in (Demo, Train, Eval, Ask, Reproduce, Collect, Report, View, Gallery, Bench, Data)
 }
 Command: Any = Union[  # noqa: UP007 — made of a table
     tuple(Annotated[command, tyro.conf.subcommand(name)] for name, command in COMMANDS.items())

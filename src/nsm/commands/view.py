@@ -21,8 +21,8 @@ FIGURES = (".svg", ".pdf", ".png")
 class View:
     """Watch a trained machine at work: writes one page that opens in any browser, without a network.
 
-    It has the first sequences of the test, and the best and the worst of the first 50. Ranges are one number or two:
-    120, or 10-20.
+    The machine itself is in the page: it works on what you put in. To begin with there are the first sequences of the
+    test, and the best and the worst of the first 50. Ranges are one number or two: 120, or 10-20.
 
     Example: nsm view runs/copy --length 30 --out copy.html
     """
@@ -33,6 +33,8 @@ class View:
     """The page."""
     figure: Annotated[Path | None, option("PATH", "none")] = None
     """Also draw the first sequence to this file: .svg, .pdf or .png."""
+    beside: Annotated[Path | None, option("RUN", "none")] = None
+    """Another run, whose machine is shown the same: an NTM beside a NUTM, say."""
     samples: int = 3
     """How many test sequences, besides the best and the worst."""
     serve: bool = False
@@ -55,7 +57,7 @@ class View:
         from nsm.run import Run
 
         torch.set_num_threads(1)
-        executions, text = Run(self.directory).watch(self.put_to.which, self.samples, **chosen)
+        executions, text = Run(self.directory).watch(self.put_to.which, self.samples, self.beside, **chosen)
         out = self.out or self.directory / "view.html"
         write(out, text.encode())
         say = console().print

@@ -55,6 +55,8 @@ class Execution:
     """What the choices and inputs are called, where they are words."""
     picture: int = 0
     """The side of the square picture an input begins with."""
+    task: Task | None = None
+    """What the sequence is of; None for an input of somebody's own."""
 
     @property
     def steps(self) -> int:
@@ -132,6 +134,7 @@ def from_trace(trace: Trace, logits: Tensor, batch: Batch, task: Task, names: Se
             choice=task.choice,
             words=task.choices,
             picture=task.picture,
+            task=task,
         )
         for b, (name, end) in enumerate(zip(names, batch.lengths.tolist(), strict=True))
     ]

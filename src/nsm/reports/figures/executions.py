@@ -40,7 +40,7 @@ def caption(run: Execution) -> str:
         words[0] += f" ({', '.join(shares)})"
     if run.errors:
         words.append(f"wrong {run.unit} are red with a cross")
-    words.append("the green line is the start of decoding")
+    words.append("answering begins at the green line")
     if len(by_subtask) > 1:
         words.append("dotted lines part subtasks")
     words.append("darker cells on the tape are slots a head attends to more")
@@ -109,7 +109,7 @@ def _name_phases(ax: Axes, run: Execution, room: float) -> None:
     """Above the first row: what is shown and what is asked for, and when; `room` letters fit over all steps."""
     stretches = run.stretches() or [(0, run.decoding, ""), (run.decoding, run.steps, "")]
     for start, end, name in stretches:
-        phase = "decoding" if start >= run.decoding else "encoding"
+        phase = "answering" if start >= run.decoding else "listening"
         initials = "".join(word[0] for word in name.split("-") if word).upper()  # as the paper abbreviates: RC
         for words in (f"{name}, {phase}" if name else phase, name or phase[:3], initials):
             if words and (end - start) / run.steps * room > len(words):

@@ -19,12 +19,13 @@ MOST = 1_500
 def processing_states(runs: Sequence[Execution]) -> tuple[Array, list[str], Array]:
     """States (n, size), what the machine was doing in each, and how far into the sequence that was, 0 to 1.
 
-    What it was doing is the phase, and the subtask where there are several: copy, encoding. Steps of none are left out.
+    What it was doing is the phase, and the subtask where there are several: copy, listening. Steps of none are left
+    out.
     """
     states, labels, times = [], [], []
     for run in runs:
         for start, end, name in run.stretches() or [(0, run.decoding, ""), (run.decoding, run.steps, "")]:
-            phase = "decoding" if start >= run.decoding else "encoding"
+            phase = "answering" if start >= run.decoding else "listening"
             states.append(run.controller[start:end])
             labels += [f"{name}, {phase}" if name else phase] * (end - start)
             times.append(np.arange(start, end) / max(1, run.steps - 1))

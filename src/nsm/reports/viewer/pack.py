@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from nsm.plots.heads import HeadTrace, used_slots
+from nsm.plots.heads import HeadTrace
 from nsm.reports.execution import Array, Execution
+from nsm.tasks import Task
+from nsm.tasks.padded import Padded
+from nsm.tree import OURS, to_json
 
 FINE = 1_500_000
 """A tape's contents are kept with two bytes a number up to this many numbers, with one beyond."""
 
 
 def exact(values: Array) -> dict[str, Any]:
-    """Numbers as they are, in float32."""
-    return _document(np.asarray(values, dtype="<f4"), low=0.0, unit=1.0)
+    """Numbers as they are: in a byte each where all are small whole ones, as bits and words are, else in float32."""
+    return whole(values) if np.array_equal(values, values.astype("i1")) else _document(values.astype("<f4"), 0.0, 1.0)
 
 
 def shares(values: Array) -> dict[str, Any]:
@@ -32,7 +35,7 @@ def contents(values: Array) -> dict[str, Any]:
     """
     limit = float(np.abs(values).max()) or 1.0
     kind = np.dtype("<u2") if values.size <= FINE else np.dtype("u1")
-    return {**_rounded(values, kind, -limit, limit, along_time=True), "limit": limit}
+    return _rounded(values, kind, -limit, limit, along_time=True)
 
 
 def whole(values: Array) -> dict[str, Any]:
@@ -40,30 +43,42 @@ def whole(values: Array) -> dict[str, Any]:
     return _document(np.asarray(values, dtype="i1"), low=0.0, unit=1.0)
 
 
-def execution(run: Execution) -> dict[str, Any]:
-    """One execution as a page has it."""
+def sequence(run: Execution) -> dict[str, Any]:
+    """What was shown and asked for: all that a page with the machine in it needs."""
+    return {
+        "name": run.name,
+        "decoding": run.decoding,
+        "choice": run.choice,
+        "words": run.words,
+        "picture": run.picture,
+        "subtasks": run.subtasks,
+        "subtask": run.subtask.tolist(),
+        "task": None if run.task is None else description(run.task),
+        "inputs": exact(run.inputs),
+        "targets": exact(run.targets),
+        "counted": whole(run.counted),
+    }
+
+
+def recording(run: Execution) -> dict[str, Any]:
+    """What a machine did with it, for a page that can't run the machine."""
     mixes: list[Array] = []
     heads = [_head(head, mixes) for head in run.heads]
     return {
-        "name": run.name,
-        "steps": run.steps,
-        "decoding": run.decoding,
-        "errors": run.errors,
-        "asked": run.asked,
-        "unit": run.unit,
-        "words": run.words,
-        "picture": run.picture,
-        "stretches": run.stretches(),
-        "used": used_slots(run.heads),
-        "inputs": exact(run.inputs),
-        "targets": exact(run.targets),
         "answers": shares(run.answers),
-        "counted": whole(run.counted),
-        "wrong": whole(run.wrong),
         "heads": heads,
         "mixes": [shares(mix) for mix in mixes],
         "memory": None if run.memory is None else contents(run.memory),
     }
+
+
+def description(task: Task) -> dict[str, Any] | None:
+    """A task by its fields; None for one of the user's own, which a page could not lay out anew."""
+    inner = task.task if isinstance(task, Padded) else task
+    if not all(f"{type(part).__module__}.".startswith(OURS) for part in (inner, *inner.singles())):
+        return None
+    fields: dict[str, Any] = to_json(inner)
+    return {**fields, "name": inner.name}
 
 
 def _head(head: HeadTrace, mixes: list[Array]) -> dict[str, Any]:

@@ -7,26 +7,55 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 
 from nsm.checks import UserError
+from nsm.machine import Machine
 from nsm.reports.execution import Execution
 from nsm.reports.output import write
 from nsm.reports.viewer import pack
 from nsm.reports.viewer.bundle import bundle
+from nsm.reports.viewer.weights import portable
 
 
-def page(executions: Sequence[Execution], title: str, facts: Sequence[str] = ()) -> str:
-    """The viewer of some executions of one machine as HTML; `facts` are said below the title."""
+def page(
+    executions: Sequence[Execution],
+    title: str,
+    facts: Sequence[str] = (),
+    machines: Mapping[str, Machine] | None = None,
+    slots: int | None = None,
+) -> str:
+    """The viewer of some executions of one machine as HTML.
+
+    Args:
+        executions: what it did; where the machine is in the page, only their sequences are taken.
+        title: of the page.
+        facts: said below it.
+        machines: the machine by name, and maybe another to watch beside it. The page runs them, on these sequences and
+            on what is put in by hand. Without them, or where the page can't run the first of them, as with a memory of
+            the user's own, it replays the executions.
+        slots: the size of the tape, if not the machine's own.
+    """
     if not executions:
         raise UserError("there is no execution to show")
     here = files("nsm.reports.viewer")
     style = (here / "viewer.css").read_text(encoding="utf-8")
     script = bundle(here, "viewer.js")
-    document = {"title": title, "facts": list(facts), "executions": [pack.execution(run) for run in executions]}
+    packed = {name: portable(machine) for name, machine in (machines or {}).items()}
+    runs = bool(packed) and all(packed.values())
+    sequences = [pack.sequence(run) | ({} if runs else {"recording": pack.recording(run)}) for run in executions]
+    carried = [{"name": name, **machine} for name, machine in packed.items() if machine] if runs else []
+    document = {
+        "title": title,
+        "facts": list(facts),
+        "machines": carried,
+        "slots": slots,
+        "programs": _programs(executions[0]),
+        "sequences": sequences,
+    }
     parts = {
         "POLICY": policy(script, style),
         "TITLE": html.escape(title),
@@ -38,6 +67,11 @@ def page(executions: Sequence[Execution], title: str, facts: Sequence[str] = ())
     # Every second piece is the name of a part; a mark inside a part stays what it is.
     pieces = re.split(r"\{\{([A-Z]+)\}\}", text)
     return "".join(parts[piece] if index % 2 else piece for index, piece in enumerate(pieces))
+
+
+def _programs(run: Execution) -> int:
+    """How many programs each head has."""
+    return max((head.programs.shape[1] for head in run.heads if head.programs is not None), default=0)
 
 
 class Page(PathLike[str]):
@@ -65,7 +99,7 @@ class Page(PathLike[str]):
         """In a frame of its own, whose script can reach nothing of the notebook."""
         text = html.escape(self.text, quote=True)
         style = f"width:100%;height:{self.HEIGHT}px;border:0"
-        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{text}"></iframe>'
+        return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{text}"></iframe>'
 
 
 def policy(script: str, style: str) -> str:

@@ -1,0 +1,69 @@
+/* Try it: the editor of what the machine is shown, and what it answers. */
+
+import { buildAnswer, follow, markAnswer } from "./editors/answer.js";
+import { buildBitEditor, sizeTools } from "./editors/bit-editors.js";
+import { buildDrawingEditor } from "./editors/drawing-editor.js";
+import { buildStoryEditor } from "./editors/story-editor.js";
+import { stepper } from "./editors/widgets.js";
+import { DOCUMENT, byId, element } from "./page-data.js";
+import { actions, state } from "./state.js";
+
+let editorMarks = [];
+let marked = null; // the column of this step
+
+const EDITORS = { Omniglot: buildDrawingEditor, Babi: buildStoryEditor };
+const MOST_SLOTS = 512;
+
+/** Build all of it anew: for another sequence, or where more than a bit has changed. */
+export function buildTry() {
+  const { laying, spec } = state;
+  byId("try").hidden = !laying && !state.run.asked;
+  const editor = byId("editor");
+  const focused = document.activeElement?.closest?.("#try") ? document.activeElement.getAttribute("aria-label") : null;
+  editor.replaceChildren();
+  byId("try-tools").replaceChildren(...tools());
+  byId("try-title").textContent = laying ? "Try it" : "What it is asked";
+  byId("try-shown").parentElement.hidden = !laying;
+  if (laying) {
+    const edit = (made, again = false) => actions.edit(made, again);
+    const shown = spec ?? state.original;
+    editorMarks = (EDITORS[laying.task.kind] ?? buildBitEditor)(editor, laying, shown, edit, 0);
+  } else editorMarks = [];
+  if (focused) [...byId("try").querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === focused && !each.disabled)?.focus();
+}
+
+function tools() {
+  const { laying, spec } = state;
+  const made = [];
+  if (laying) {
+    const shown = spec ?? state.original;
+    made.push(...sizeTools(laying, shown, (each) => actions.edit(each, true)));
+    if (laying.kind.draw) made.push(element("button", { type: "button", id: "draw-anew", onclick: () => actions.edit(laying.kind.draw(laying.task, shown, laying.set), true) }, "Draw anew"));
+    made.push(element("button", { type: "button", id: "as-it-was", disabled: !spec, onclick: () => actions.edit(null, true) }, "As it was"));
+  }
+  if (DOCUMENT.machines.length) made.push(stepper({ name: "slots of tape", count: state.run.slots, low: 1, high: MOST_SLOTS }, (count) => actions.tape(count)));
+  return made;
+}
+
+/** What the machine made of it. */
+export function showAnswer() {
+  buildAnswer();
+  const again = byId("as-it-was");
+  if (again) again.disabled = !state.spec;
+}
+
+export function refuse(words) {
+  byId("refusal").textContent = words;
+}
+
+/** Mark the step in what is shown and what is answered. */
+export function markTry() {
+  const now = editorMarks.find(({ step }) => step === state.step)?.column;
+  if (now) follow(now.closest(".scroll"), now.offsetLeft, now.offsetWidth);
+  markAnswer();
+  if (now !== marked) {
+    marked?.classList.remove("now");
+    now?.classList.add("now");
+    marked = now;
+  }
+}
