@@ -43,20 +43,23 @@ ROOMS = {
     "controllers": Room("checks", "torch"),
     "memories": Room("checks tree similarity", "torch"),
     "precision": Room("", "torch"),
-    "programs": Room("checks similarity precision", "torch"),
-    "stored_modules": Room("checks precision programs", "torch"),
+    "attention": Room("similarity", "torch"),
+    "programs": Room("attention checks similarity precision", "torch"),
+    "stored_modules": Room("attention checks precision programs", "torch"),
     "state_programs": Room("controllers programs stored_modules", "torch"),
     "description": Room("controllers memories programs"),
     "operands": Room("controllers memories programs", "torch"),
     "pretrained": Room("checks files documents tree", "torch safetensors"),
-    "fused": Room("checks files similarity controllers memories programs description", "numpy torch numba llvmlite"),
+    "fused": Room(
+        "attention checks files similarity controllers memories programs description", "numpy torch numba llvmlite"
+    ),
     "config": Room("checks controllers memories programs"),
     "state": Room("pytree controllers", "torch"),
     "arguments": Room("checks pytree config state", "numpy torch"),
     "backends": Room("checks operands fused state", "torch"),
     "network": Room(
-        "names checks pytree trace controllers memories programs state_programs description operands config state "
-        "arguments",
+        "attention names checks pytree trace controllers memories programs state_programs description operands config "
+        "state arguments",
         "torch",
     ),
     "interventions": Room("checks memories network state", "torch"),
@@ -103,7 +106,7 @@ ROOMS = {
 }
 MODEL = (
     *("similarity", "pytree", "plots", "trace", "controllers", "memories"),
-    *("precision", "programs", "stored_modules", "state_programs"),
+    *("attention", "precision", "programs", "stored_modules", "state_programs"),
     *("description", "operands", "pretrained", "fused"),
     *("config", "state", "arguments", "backends", "network", "interventions", "machine", "sizes"),
 )

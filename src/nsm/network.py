@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from nsm.arguments import Forms, check_noise
+from nsm.attention import gumbel_noise, seed_from
 from nsm.checks import UserError, at_least, choose
 from nsm.config import Interface, MachineConfig
 from nsm.controllers import Controller, ControllerState, StateNetwork
@@ -18,7 +19,7 @@ from nsm.description import Description, operator
 from nsm.memories import MEMORIES, Memory, MemoryConfig
 from nsm.names import BACKENDS
 from nsm.operands import operands
-from nsm.programs import Programs, Querying, StoredProgramLinear, gumbel_noise, seed_from
+from nsm.programs import Programs, Querying, StoredProgramLinear
 from nsm.pytree import tree_map
 from nsm.state import NO_NOISE, MachineState, Noise
 from nsm.state_programs import StoredStateNetwork

@@ -24,9 +24,10 @@ from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
 
+from nsm.attention import seed_from
 from nsm.checks import UserError, at_least, choose
 from nsm.precision import autocasts, for_product
-from nsm.programs import ProgramKeys, Programs, Querying, mixed, seed_from
+from nsm.programs import ProgramKeys, Programs, Querying, mixed
 
 Query = Callable[..., Tensor]
 """What a program is asked for by, made of the module's own arguments: c (B, features)."""

@@ -10,8 +10,9 @@ from torch.testing import assert_close
 
 import nsm
 from nsm import DNC, LRUA, NTM, NUTM, Controller, Interface, Noise, Programs, backends
+from nsm.attention import ATTENTION
 from nsm.controllers import NETWORKS
-from nsm.programs import ATTENTION, key_similarity_loss
+from nsm.programs import key_similarity_loss
 from nsm.tree import from_json, to_json
 from oracles import complete
 

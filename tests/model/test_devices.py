@@ -7,8 +7,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from nsm import MANN, NUTM, Controller, Interface, Programs
+from nsm.attention import ATTENTION
 from nsm.controllers import NETWORKS
-from nsm.programs import ATTENTION
 
 STEPS, BATCH = 3, 2
 

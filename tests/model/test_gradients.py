@@ -10,9 +10,10 @@ from torch.testing import assert_close
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from nsm import DNC, LRUA, MANN, NTM, NUTM, Controller, Interface, Noise, Programs
+from nsm.attention import ATTENTION
 from nsm.controllers import NETWORKS
 from nsm.memories import DNCState, LRUAState, NTMState
-from nsm.programs import ATTENTION, key_similarity_loss, orthogonality_loss
+from nsm.programs import key_similarity_loss, orthogonality_loss
 
 MEMORIES = {
     "ntm": NTM(3, 2),

@@ -12,9 +12,9 @@ from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_no
 from torch.testing import assert_close
 
 from nsm import NUTM, Controller, Programs, StoredProgramLinear
+from nsm.attention import ATTENTION, gumbel_noise
 from nsm.checks import UserError
 from nsm.memories import NTM
-from nsm.programs import ATTENTION, gumbel_noise
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from nsm import MANN, NTM, NUTM, Controller, Interface, Noise, Programs
-from nsm.programs import key_value_logits
+from nsm.attention import key_value_logits
 from oracles import programs as oracle
 
 pytestmark = pytest.mark.usefixtures("backend")

@@ -30,10 +30,10 @@ from nsm import (
     documents,
     pretrained,
 )
+from nsm.attention import ATTENTION
 from nsm.checks import UserError
 from nsm.controllers import NETWORKS
 from nsm.memories import MemoryConfig
-from nsm.programs import ATTENTION
 from nsm.tree import from_json, to_json
 
 EXACT = {"rtol": 0.0, "atol": 0.0}

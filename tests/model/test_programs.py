@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from nsm import ProgramMemory, Programs, StoredProgramLinear
-from nsm.programs import annealing, gumbel_noise, gumbel_weights, key_similarity_loss, key_value_logits
+from nsm.attention import gumbel_noise, gumbel_weights, key_value_logits
+from nsm.programs import annealing, key_similarity_loss
 from nsm.programs import orthogonality_loss as l_p2
 from oracles import programs as oracle
 

@@ -10,7 +10,8 @@ from torch.func import functional_call
 from torch.testing import assert_close
 
 from nsm import Programs, StoredModule, StoredProgramLinear, UserError, annealing, stored
-from nsm.programs import ATTENTION, gumbel_noise, key_similarity_loss
+from nsm.attention import ATTENTION, gumbel_noise
+from nsm.programs import key_similarity_loss
 from oracles.programs import key_value_weights, softplus
 
 P = 3

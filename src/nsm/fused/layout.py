@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
+from nsm.attention import ATTENTION as STRATEGIES
 from nsm.controllers import NETWORKS
 from nsm.description import Description
-from nsm.programs import ATTENTION as STRATEGIES
 
 Array = Any
 """A float32 array. Any, because states are the reference's named tuples, holding arrays in place of tensors."""
