@@ -17,12 +17,14 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from nsm import documents
 from nsm.checks import UserError
 from nsm.files import Damaged, directory_atomically, write_atomically
+from nsm.files import read as read_bytes
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
 from nsm.training.experiment import Experiment
@@ -117,9 +119,16 @@ def read(path: Path) -> Record:
         failure = None if outcome is not None else run.failure()
         return Record(run.experiment, run.made_with, run.lines(), outcome, failure)
     try:
-        document = documents.read_any(path)
+        content = read_bytes(path, documents.LARGEST)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}") from None
+    return _published(path, content)
+
+
+@lru_cache(maxsize=10_000)
+def _published(path: Path, content: bytes) -> Record:
+    """What a published file says; worked out once, for tables ask for the same files again and again."""
+    document = documents.parsed(path, content)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise UserError(f"{path} is not a result of nsm")
     if document.get("version") != VERSION:
