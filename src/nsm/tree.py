@@ -109,7 +109,7 @@ def from_json(cls: type[C], data: Any, where: str = "config") -> C:
     if issubclass(cls, OneOf):
         cls = find(cls, data.get(KIND), where)
         data = {name: value for name, value in data.items() if name != KIND}
-    hints = _hints(cls)
+    hints = _hints(typing.cast(Any, cls))
     known = {f.name: f for f in dataclasses.fields(typing.cast(Any, cls)) if f.init}
     for name in data:
         choose(f"a field of {where}", brief(name), known)
@@ -123,7 +123,7 @@ def check_fields(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
     """Return data that has the fields of a TypedDict, and no other types than it says; refuses all else."""
     if not isinstance(data, dict):
         raise UserError(f"{where} must be an object, was {reprlib.repr(data)}")
-    hints = _hints(cls)
+    hints = _hints(typing.cast(Any, cls))
     for name in sorted(cls.__required_keys__ - data.keys()):
         raise UserError(f"{where}.{name} is missing")
     for name, value in data.items():
@@ -132,7 +132,7 @@ def check_fields(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
 
 
 @cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     """The types of a class's fields; remembered, because a curve of hundreds of lines asks for them line by line."""
     return typing.get_type_hints(cls)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from statistics import fmean
 
 from rich.box import SIMPLE_HEAD
 from rich.live import Live
@@ -16,9 +17,10 @@ from nsm.experiments.engines.engine import Job, Status
 from nsm.experiments.params import Count
 from nsm.experiments.summary import Summary, number
 from nsm.screen import Pace, console
+from nsm.tasks import Measure
 
-ESSENTIAL = ("paper", "best", "mean ± sd", "solved", "iterations", "seeds")
-"""The columns of a terminal that is too narrow for all."""
+DISPENSABLE = ("seconds", "optimum", "Σ|p−y|", "median", "iterations")
+"""The columns that a terminal too narrow for all goes without, the first of them first."""
 
 
 def parameters(rows: list[Count]) -> Table:
@@ -42,6 +44,7 @@ def results(name: str, preset: str, summaries: list[Summary]) -> Iterator[Table]
 
 def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
     rows = []
+    beside = list(dict.fromkeys(measure for s in summaries for measure in s.beside))
     for s in summaries:
         text = s.cell.measure.text
         rows.append(
@@ -50,27 +53,42 @@ def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
                 "best": text(s.best),
                 "mean ± sd": text(s.mean) + (f" ± {text(s.sd)}" if s.sd is not None else ""),
                 "median": text(s.median),
-                "Σ|p−y|": number(s.extra.get("l1_errors")),
+                **{measure.column: _beside(s, measure) for measure in beside},
                 "solved": "–" if s.solved is None else f"{s.solved:.0%}",
                 "iterations": number(s.solved_steps, 0),
                 "seconds": number(s.solved_seconds, 0),
                 "seeds": f"{s.seeds}" + (f" ({s.failed} failed)" if s.failed else ""),
             }
         )
-    columns = ESSENTIAL if console().width < 110 else tuple(rows[0])
     measures = dict.fromkeys(s.cell.measure.words for s in summaries)
-    table = _plain_table(f"{name}, {preset} settings: {', or '.join(measures)}", ("row", "model"), columns)
-    for s, row in zip(summaries, rows, strict=True):
-        table.add_row(s.cell.row, s.cell.model, *(row[column] for column in columns))
-    captions = []
-    if any(s.solved_steps is not None for s in summaries):
-        captions.append("iterations, seconds: until solved, medians")
-    if left_out := [column for column in rows[0] if column not in columns]:
+    title = f"{name}, {preset} settings: {', or '.join(measures)}"
+    columns = list(rows[0])
+    left_out: list[str] = []
+    while True:
+        table = _plain_table(title, ("row", "model"), tuple(columns))
+        for s, row in zip(summaries, rows, strict=True):
+            table.add_row(s.cell.row, s.cell.model, *(row[column] for column in columns))
+        dispensable = [column for column in DISPENSABLE if column in columns]
+        if not dispensable or console().measure(table).minimum <= console().width:
+            break
+        columns.remove(dispensable[0])
+        left_out.append(dispensable[0])
+    told = any(s.solved_steps is not None for s in summaries)
+    captions = ["iterations, seconds: until solved, medians"] if told else []
+    if left_out:
         captions.append(f"on a wider terminal also {', '.join(left_out)}")
-    optima = {s.cell.row: s.extra["optimum_bits"] for s in summaries if "optimum_bits" in s.extra}
-    captions += [f"{row}: bits of cross-entropy, best possible {bits:.2f}" for row, bits in optima.items()]
     table.caption = "; ".join(captions)
     return table
+
+
+def _beside(summary: Summary, measure: Measure) -> str:
+    """Another figure of the task: the best of the seeds, or their mean where none is better; and what the paper has."""
+    values = summary.beside.get(measure)
+    if values is None:
+        return "–"
+    published = dict(summary.cell.beside).get(measure.name)
+    words = measure.text(fmean(values) if measure.better == "neither" else measure.best(values))
+    return words + (f"; mean {measure.text(fmean(values))}, paper {measure.text(published)}" if published else "")
 
 
 def _plain_table(title: str, names: tuple[str, ...], figures: tuple[str, ...]) -> Table:

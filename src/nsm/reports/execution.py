@@ -101,6 +101,14 @@ class Execution:
         mine = {name: self.counted & (self.subtask == index) for index, name in enumerate(self.subtasks)}
         return {name: (int(wrong[steps].sum()), int(steps.sum()) * width) for name, steps in mine.items()}
 
+    def doing(self) -> list[str]:
+        """What it does at every step: the phase, and the subtask where there are several; nothing outside of any."""
+        doing = [""] * self.steps
+        for start, end, name in self.stretches() or [(0, self.decoding, ""), (self.decoding, self.steps, "")]:
+            phase = "decoding" if start >= self.decoding else "encoding"
+            doing[start:end] = [f"{name}, {phase}" if name else phase] * (end - start)
+        return doing
+
     def stretches(self) -> list[tuple[int, int, str]]:
         """Consecutive steps of one subtask in one phase: first step, step after the last, name of the subtask."""
         keys = list(zip(self.subtask.tolist(), (np.arange(self.steps) >= self.decoding).tolist(), strict=True))
