@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import call
 from nsm.experiments import paper as published
 from nsm.experiments.paper import PUBLISHED_SINGLE, SEQUENCING, SINGLE
-from nsm.experiments.results import Key
+from nsm.experiments.results import Key, Settings
 from nsm.plots.heads import HeadTrace
 from nsm.reports.document import (
     Document,
@@ -27,7 +27,7 @@ from nsm.reports.document import (
 from nsm.reports.figures import learning_curves
 from nsm.reports.paper import beyond, fewshot, machines, questions, synthetic
 from nsm.reports.paper.claims import Claim, judge, more, oftener
-from nsm.reports.paper.evidence import Evidence, Settings, Trained
+from nsm.reports.paper.evidence import Evidence, Trained
 from nsm.reports.paper.report import report
 from nsm.training.run import RunDirectory
 from reports.made_up import TINY, curve, keep
@@ -300,6 +300,34 @@ def test_sequences_ask_whether_nutm_learns_and_ntm_does_not(root):
     for seed in range(4):
         keep(root, "sequencing", "paper", SEQUENCING[0], "ntm", seed, solved=50)
     assert synthetic.sequencing(Evidence(None, root)).verdict.status == "partly"
+
+
+def test_a_figure_has_the_seeds_that_its_table_counts_and_its_caption_says_what_is_drawn(root):
+    task = SEQUENCING[0]
+    for model, finished in (("ntm", 2), ("nutm", 3)):
+        for seed in range(finished + 1):
+            keep(root, "sequencing", "paper", task, model, seed, over=seed < finished)
+    section = synthetic.sequencing(Evidence(None, root))
+    cells = table(section, "median")
+    assert [row[-1] for row in cells.rows] == ["2 (1 under way)", "3 (1 under way)"]
+    picture = next(block for block in section.blocks if isinstance(block, Picture))
+    (ax,) = picture.draw().axes
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend == ["NTM, 2 seeds", "NUTM, 3 seeds, median"]
+    assert len(ax.lines) == 2 + 3 + 1
+    words = "Thin lines are seeds, thick ones their median; where there are fewer than 3, a line is a seed."
+    assert picture.caption.endswith(words)
+
+
+@pytest.mark.parametrize(("seeds", "said"), [(1, False), (3, True)])
+def test_a_caption_speaks_of_deviations_where_there_are_some(root, seeds, said):
+    phases = [{"copy": 1.0, "repeat-copy": 0.5}, {"copy": 0.6, "repeat-copy": 0.9}]
+    for seed in range(seeds):
+        for model in ("ntm", "nutm"):
+            keep(root, "continual", "paper", "continual", model, seed, phases=phases)
+    section = synthetic.continual(Evidence(None, root))
+    picture = next(block for block in section.blocks if isinstance(block, Picture))
+    assert ("standard deviation" in picture.caption) == said
 
 
 def test_continual_learning_asks_who_remembers(root):

@@ -102,6 +102,7 @@ class Reproduce:
         """The runs of every experiment asked for; nothing starts before all of them are known to make sense."""
         from nsm.experiments import campaign
         from nsm.experiments.paper import cells
+        from nsm.experiments.results import Settings
 
         names = EXPERIMENTS if self.experiment == "all" else (self.experiment,) * (self.experiment != "params")
         plans, mistakes = {}, []
@@ -113,7 +114,7 @@ class Reproduce:
                 continue
             for cell in chosen:
                 cell.experiment.check()  # whose data may be missing
-            root = self.out / name / (self.preset if self.budget is None else f"{self.preset}-{self.budget}")
+            root = self.out / name / Settings(cast("Preset", self.preset), self.budget).directory
             try:
                 root.mkdir(parents=True, exist_ok=True)
             except OSError as error:

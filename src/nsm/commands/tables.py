@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from statistics import fmean
 
 from rich.box import SIMPLE_HEAD
 from rich.live import Live
@@ -15,11 +14,10 @@ from nsm.checks import printable
 from nsm.experiments import campaign
 from nsm.experiments.engines.engine import Job, Status
 from nsm.experiments.params import Count
-from nsm.experiments.summary import Summary, number
+from nsm.experiments.summary import Summary, columns, number
 from nsm.screen import Pace, console
-from nsm.tasks import Measure
 
-DISPENSABLE = ("seconds", "optimum", "Σ|p−y|", "median", "iterations")
+DISPENSABLE = ("seconds", "optimum", "best Σ|p−y|", "median", "iterations")
 """The columns that a terminal too narrow for all goes without, the first of them first."""
 
 
@@ -43,35 +41,19 @@ def results(name: str, preset: str, summaries: list[Summary]) -> Iterator[Table]
 
 
 def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
-    rows = []
-    beside = list(dict.fromkeys(measure for s in summaries for measure in s.beside))
-    for s in summaries:
-        text = s.cell.measure.text
-        rows.append(
-            {
-                "paper": text(s.cell.published),
-                "best": text(s.best),
-                "mean ± sd": text(s.mean) + (f" ± {text(s.sd)}" if s.sd is not None else ""),
-                "median": text(s.median),
-                **{measure.column: _beside(s, measure) for measure in beside},
-                "solved": "–" if s.solved is None else f"{s.solved:.0%}",
-                "iterations": number(s.solved_steps, 0),
-                "seconds": number(s.solved_seconds, 0),
-                "seeds": f"{s.seeds}" + (f" ({s.failed} failed)" if s.failed else ""),
-            }
-        )
+    rows = columns(summaries)
     measures = dict.fromkeys(s.cell.measure.words for s in summaries)
     title = f"{name}, {preset} settings: {', or '.join(measures)}"
-    columns = list(rows[0])
+    shown = list(rows[0])
     left_out: list[str] = []
     while True:
-        table = _plain_table(title, ("row", "model"), tuple(columns))
+        table = _plain_table(title, ("row", "model"), tuple(shown))
         for s, row in zip(summaries, rows, strict=True):
-            table.add_row(s.cell.row, s.cell.model, *(row[column] for column in columns))
-        dispensable = [column for column in DISPENSABLE if column in columns]
+            table.add_row(s.cell.row, s.cell.model, *(row[column] for column in shown))
+        dispensable = [column for column in DISPENSABLE if column in shown]
         if not dispensable or console().measure(table).minimum <= console().width:
             break
-        columns.remove(dispensable[0])
+        shown.remove(dispensable[0])
         left_out.append(dispensable[0])
     told = any(s.solved_steps is not None for s in summaries)
     captions = ["iterations, seconds: until solved, medians"] if told else []
@@ -79,16 +61,6 @@ def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
         captions.append(f"on a wider terminal also {', '.join(left_out)}")
     table.caption = "; ".join(captions)
     return table
-
-
-def _beside(summary: Summary, measure: Measure) -> str:
-    """Another figure of the task: the best of the seeds, or their mean where none is better; and what the paper has."""
-    values = summary.beside.get(measure)
-    if values is None:
-        return "–"
-    published = dict(summary.cell.beside).get(measure.name)
-    words = measure.text(fmean(values) if measure.better == "neither" else measure.best(values))
-    return words + (f"; mean {measure.text(fmean(values))}, paper {measure.text(published)}" if published else "")
 
 
 def _plain_table(title: str, names: tuple[str, ...], figures: tuple[str, ...]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -142,6 +142,13 @@ class Summary:
         half = math.hypot(*halves) / len(values) if len(halves) == len(values) else None
         return Spread(values[self.figures.index(self.best)], *mean_and_deviation(values), half)
 
+    @property
+    def count(self) -> str:
+        """How many seeds finished, and what became of the others."""
+        under_way = len(self.records) - self.seeds - self.failed
+        others = [f"{n} {word}" for n, word in ((self.failed, "failed"), (under_way, "under way")) if n]
+        return f"{self.seeds}" + (f" ({', '.join(others)})" if others else "")
+
     def document(self) -> dict[str, object]:
         """What a program reads."""
         names = ["best", "mean", "sd", "median", "seeds", "failed", "figures", "solved", "solved_steps"]
@@ -176,9 +183,47 @@ def _median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def mean_and_deviation(values: list[float]) -> tuple[float, float | None]:
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
     """Over seeds; one of them has no deviation."""
     return fmean(values), stdev(values) if len(values) > 1 else None
+
+
+def columns(summaries: Sequence[Summary]) -> list[dict[str, str]]:
+    """The lines of a table, by its columns: those of every experiment, and those that its tasks' measures ask for."""
+    beside = list(dict.fromkeys(measure for summary in summaries for measure in summary.beside))
+    published = any(summary.cell.published is not None for summary in summaries)
+    return [
+        {
+            **({"paper": s.cell.measure.text(s.cell.published)} if published else {}),
+            "best": s.cell.measure.text(s.best),
+            "mean ± sd": spread(s.figures, s.cell.measure),
+            "median": s.cell.measure.text(s.median),
+            **{m.column if m.better == "neither" else f"best {m.column}": _beside(s, m) for m in beside},
+            "solved": "–" if s.solved is None else f"{s.solved:.0%}",
+            "iterations": number(s.solved_steps, 0),
+            "seconds": number(s.solved_seconds, 0),
+            "seeds": s.count,
+        }
+        for s in summaries
+    ]
+
+
+def _beside(summary: Summary, measure: Measure) -> str:
+    """Another figure of the task: the best of the seeds, or their mean where none is better; and what the paper has."""
+    values = summary.beside.get(measure)
+    if values is None:
+        return "–"
+    published = dict(summary.cell.beside).get(measure.name)
+    words = measure.text(fmean(values) if measure.better == "neither" else measure.best(values))
+    return words + (f"; mean {measure.text(fmean(values))}, paper {measure.text(published)}" if published else "")
+
+
+def spread(values: Sequence[float], measure: Measure, digits: int = 2) -> str:
+    """Mean ± deviation over seeds; a dash where there are none."""
+    if not values:
+        return "–"
+    mean, deviation = mean_and_deviation(values)
+    return measure.text(mean, digits) + (f" ± {measure.text(deviation, digits)}" if deviation is not None else "")
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -8,11 +8,12 @@ import numpy as np
 
 from nsm.experiments import intervals
 from nsm.experiments.paper import SEQUENCING, SINGLE
+from nsm.experiments.results import Settings
 from nsm.experiments.summary import Summary, number
 from nsm.reports import figures
 from nsm.reports.document import Picture, Table
-from nsm.reports.paper.evidence import Evidence, Group, Settings
-from nsm.reports.paper.section import Part, Section, by_settings, count, learning, section
+from nsm.reports.paper.evidence import Evidence, Group
+from nsm.reports.paper.section import Part, Section, by_settings, learning, section
 
 HALVES = {
     "programs": {"ntm": -1.0, "nutm": 1.0},
@@ -126,4 +127,4 @@ def _spread(wrong: Sequence[float]) -> tuple[str, str]:
 
 
 def _counts(summary: Summary) -> tuple[str, str, str]:
-    return f"{sum(bits < 1 for bits in summary.figures)}", f"{sum(summary.solving)}", count(summary)
+    return f"{sum(bits < 1 for bits in summary.figures)}", f"{sum(summary.solving)}", summary.count

@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from nsm.experiments import results
-from nsm.experiments.choice import Preset
 from nsm.experiments.paper import Cell, cells
-from nsm.experiments.results import Key, Record
+from nsm.experiments.results import Key, Record, Settings
 from nsm.experiments.summary import Summary, summarise
-from nsm.names import PRESETS
 from nsm.training.experiment import Experiment
 from nsm.training.result import Outcome
 from nsm.training.run import RunDirectory
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What runs were made with: a preset, and a budget of iterations if they were cut short."""
-
-    preset: Preset
-    budget: int | None = None
-
-    @classmethod
-    def named(cls, name: str) -> Settings | None:
-        """The settings a directory's name stands for; None if it stands for none."""
-        parts = re.fullmatch(r"([a-z]+)(?:-([0-9]+))?", name)
-        if parts is None or parts[1] not in PRESETS:
-            return None
-        return cls(cast(Preset, parts[1]), int(parts[2]) if parts[2] else None)
-
-    @property
-    def directory(self) -> str:
-        return self.preset if self.budget is None else f"{self.preset}-{self.budget}"
-
-    @property
-    def words(self) -> str:
-        cut = "" if self.budget is None else f", cut to {self.budget:,} iterations"
-        return f"{self.preset} settings{cut}"
-
-    @property
-    def order(self) -> tuple[bool, int, int]:
-        """Whole runs before those cut short, the paper's settings first."""
-        rank = ("paper", "default", "authors").index(self.preset)
-        return self.budget is not None, rank, -(self.budget or 0)
-
 
 Group = dict[tuple[str, str], Summary]
 """The cells of an experiment under some settings, by row and model, the paper's first; only those that were run."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from nsm.experiments.paper import PUBLISHED_FEW_SHOT
+from nsm.experiments.results import Settings
 from nsm.experiments.summary import number
 from nsm.reports import figures
 from nsm.reports.document import Block, Picture, Table
 from nsm.reports.paper.claims import Claim, more
-from nsm.reports.paper.evidence import Evidence, Group, Settings
-from nsm.reports.paper.section import Part, Section, by_settings, count, drawn, spread
+from nsm.reports.paper.evidence import Evidence, Group
+from nsm.reports.paper.section import Part, Section, by_settings, drawn, spread
 
 PRESENTATIONS = (2, 3, 5)
 PUBLISHED = {
@@ -57,7 +58,7 @@ def _blocks(settings: Settings, group: Group) -> list[Block]:
         cells = [row, model.upper()]
         for presentation, percent in zip(PRESENTATIONS, numbers, strict=True):
             cells += [number(percent, 1), spread(_right(group, row, model, presentation), 1, 100)]
-        rows.append((*cells, count(group[row, model]) if (row, model) in group else "0"))
+        rows.append((*cells, group[row, model].count if (row, model) in group else "0"))
     columns = [f"{name}, {whose}" for name in ("2nd", "3rd", "5th") for whose in ("paper", "ours")]
     caption = "Per cent right; ours is the mean over seeds ± deviation."
     table = Table(("row", "model", *columns, "seeds"), rows, words=2, caption=caption)

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from nsm.experiments.intervals import of_means
 from nsm.experiments.paper import SEQUENCING, SINGLE
-from nsm.experiments.results import Key
+from nsm.experiments.results import Key, Settings
 from nsm.reports import figures
 from nsm.reports.association import Association, by_phase
 from nsm.reports.document import Block, Heading, Picture, Table
 from nsm.reports.execution import Execution, execute
 from nsm.reports.figures.states import processing_states, silhouette
 from nsm.reports.paper.claims import Claim, more
-from nsm.reports.paper.evidence import Evidence, Group, Settings, Trained
+from nsm.reports.paper.evidence import Evidence, Group, Trained
 from nsm.reports.paper.section import Part, Section, by_settings, section, spread
 
 SEQUENCES = 50

@@ -9,14 +9,15 @@ import numpy as np
 
 from nsm.checks import UserError
 from nsm.experiments import paper as published
+from nsm.experiments.results import Settings
 from nsm.experiments.summary import Summary, number
 from nsm.reports import figures
 from nsm.reports.association import associations, usage
 from nsm.reports.document import Block, Note, Picture, Table
 from nsm.reports.execution import Execution, execute
 from nsm.reports.paper.claims import Claim, more
-from nsm.reports.paper.evidence import Evidence, Group, Settings
-from nsm.reports.paper.section import Part, Section, by_settings, count, drawn, spread
+from nsm.reports.paper.evidence import Evidence, Group
+from nsm.reports.paper.section import Part, Section, by_settings, drawn, spread
 from nsm.tasks.babi import FAILED, epoch
 
 MODELS = {1: "dnc", 2: "nutm-2", 4: "nutm-4"}
@@ -105,7 +106,7 @@ def _means_table(group: Group, errors: dict[int, list[list[float]]]) -> Table:
                 spread([fmean(seed) for seed in seeds], 1),
                 spread([_without(seed) for seed in seeds], 1),
                 spread([_failed(seed) for seed in seeds], 1),
-                count(group[model]) if model in group else "0",
+                group[model].count if model in group else "0",
             )
         )
     columns = ("model", "paper", "best", "mean", f"mean without task {ASIDE}", "tasks failed", "seeds")
@@ -248,7 +249,7 @@ def tasks_alone(evidence: Evidence) -> Section | None:
             title, best, mean = published.PUBLISHED_BABI_TASKS[n - 1]
             steps = ", ".join(f"{outcome.steps:,}" for outcome in summary.finished)
             ours = spread(summary.figures, 1, 100)
-            rows.append((f"{n}: {title}", number(best, 1), number(mean, 1), ours, steps, count(summary)))
+            rows.append((f"{n}: {title}", number(best, 1), number(mean, 1), ours, steps, summary.count))
         columns = ("task", "paper, joint, best", "paper, joint, mean", "ours, alone", "iterations", "seeds")
         caption = "Error in per cent on the test stories of a machine with four programs that was trained on one task."
         finding = f"{below} of {len(rows)} tasks are learned alone: less than {FAILED:.0%} wrong."

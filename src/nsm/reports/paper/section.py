@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import NamedTuple
 
+from nsm.experiments import summary
 from nsm.experiments.intervals import of_means
 from nsm.experiments.paper import cells
-from nsm.experiments.summary import Summary, mean_and_deviation, number
+from nsm.experiments.results import Settings
 from nsm.reports import figures
 from nsm.reports.document import Block, Heading, Note, Paragraph, Picture, Table, Verdict
 from nsm.reports.paper.claims import Claim, claim_table, judge
-from nsm.reports.paper.evidence import Group, Settings, commits
+from nsm.reports.paper.evidence import Group, commits
+from nsm.tasks import Measure
 
 
 class Part(NamedTuple):
@@ -66,10 +67,10 @@ def by_settings(
 
 def sources(settings: Settings, group: Group) -> str:
     """Where the numbers of a group come from, in words."""
-    records = [record for summary in group.values() for record in summary.records]
+    records = [record for cell in group.values() for record in cell.records]
     if not records:
         return "No runs."
-    counts = [summary.seeds for summary in group.values()]
+    counts = [cell.seeds for cell in group.values()]
     budgets = sorted({record.experiment.schedule.iterations for record in records})
     shown = f"{min(counts)}–{max(counts)}" if min(counts) < max(counts) else f"{counts[0]}"
     word = "seed" if max(counts) == 1 else "seeds"
@@ -85,50 +86,16 @@ def sources(settings: Settings, group: Group) -> str:
 
 def spread(values: Sequence[float], digits: int = 2, times: float = 1) -> str:
     """Mean ± deviation over seeds; a dash where there are none."""
-    if not values:
-        return "–"
-    mean, deviation = mean_and_deviation([times * value for value in values])
-    return number(mean, digits) + (f" ± {number(deviation, digits)}" if deviation is not None else "")
-
-
-def count(summary: Summary) -> str:
-    """The seeds of a cell: those that finished, and the others."""
-    under_way = len(summary.records) - summary.seeds - summary.failed
-    others = [f"{n} {word}" for n, word in ((summary.failed, "failed"), (under_way, "under way")) if n]
-    return f"{summary.seeds}" + (f" ({', '.join(others)})" if others else "")
+    return summary.spread([times * value for value in values], Measure("", ""), digits)
 
 
 def cell_table(group: Group, figure: str) -> Table:
     """A line per cell: best, mean and deviation, median, share of seeds solved, and what it took them."""
-    beside = list(dict.fromkeys(measure for summary in group.values() for measure in summary.beside))
-    published = any(summary.cell.published is not None for summary in group.values())
-    rows = []
-    for (row, model), s in group.items():
-        others = [
-            "–" if (values := s.beside.get(m)) is None
-            else m.text(fmean(values) if m.better == "neither" else m.best(values))
-            for m in beside
-        ]  # fmt: skip
-        rows.append(
-            (
-                row,
-                model.upper(),
-                *([number(s.cell.published)] if published else []),
-                *others,
-                number(s.best),
-                spread(s.figures),
-                number(s.median),
-                "–" if s.solved is None else f"{s.solved:.0%}",
-                number(s.solved_steps, 0),
-                number(s.solved_seconds, 0),
-                count(s),
-            )
-        )
-    names = [m.column if m.better == "neither" else f"best {m.column}" for m in beside]
-    columns = ("task", "model", *(["paper"] if published else []), *names)
-    columns += ("best", "mean ± sd", "median", "solved", "iterations", "seconds", "seeds")
+    rows = summary.columns(list(group.values()))
+    names = [(row, model.upper()) for row, model in group]
     caption = f"Ours, all seeds: {figure}; iterations and seconds until solved are medians."
-    return Table(columns, rows, words=2, caption=caption)
+    cells = [(*name, *row.values()) for name, row in zip(names, rows, strict=True)]
+    return Table(("task", "model", *rows[0]), cells, words=2, caption=caption)
 
 
 def gap_table(group: Group, figure: str) -> list[Table]:
@@ -158,8 +125,8 @@ def learning(name: str, settings: Settings, group: Group, figure: str, apart: bo
 def curves(name: str, group: Group, settings: Settings, apart: bool = False) -> Picture:
     """The training losses of all seeds."""
     panels: dict[str, dict[str, list[figures.Curve]]] = {}
-    for (row, model), summary in group.items():
-        panels.setdefault(f"{row}, {model.upper()}" if apart else row, {})[model] = summary.curves
+    for (row, model), cell in group.items():
+        panels.setdefault(f"{row}, {model.upper()}" if apart else row, {})[model] = cell.curves
     widest = 3 if not apart else max(len([1 for r, _ in group if r == row]) for row, _ in group)
     draw = figures.learning_curves
     return Picture(

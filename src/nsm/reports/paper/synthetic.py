@@ -7,12 +7,13 @@ from statistics import fmean
 from nsm.experiments import params
 from nsm.experiments.intervals import best_of
 from nsm.experiments.paper import PUBLISHED_SINGLE, SEQUENCING, SINGLE
+from nsm.experiments.results import Settings
 from nsm.experiments.summary import number
 from nsm.reports import figures
 from nsm.reports.document import Block, Note, Picture, Table
 from nsm.reports.paper.claims import Claim, best_within, more, oftener
-from nsm.reports.paper.evidence import Evidence, Group, Settings
-from nsm.reports.paper.section import Part, Section, by_settings, count, learning, section
+from nsm.reports.paper.evidence import Evidence, Group
+from nsm.reports.paper.section import Part, Section, by_settings, learning, section
 
 PUBLISHED_SEEDS = 5
 """The paper has the best of so many runs; the best of more would be better by that alone."""
@@ -195,7 +196,7 @@ def continual(evidence: Evidence) -> Section:
         means = [f"{model.upper()} {number(fmean(group['continual', model].figures), 3)}" for model in phases]
         tasks = list(next(iter(phases.values()))[0][0])
         rows = [
-            (model.upper(), after, *(number(mean[task], 3) for task in tasks), count(group["continual", model]))
+            (model.upper(), after, *(number(mean[task], 3) for task in tasks), group["continual", model].count)
             for model in phases
             for after, mean in zip(tasks[:learned], group["continual", model].phases, strict=False)
         ]
