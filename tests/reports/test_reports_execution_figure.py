@@ -130,6 +130,10 @@ def test_the_caption_counts_what_is_seen(known):
     perfect = replace(known, answers=known.targets)
     assert "0 of 6 bits" in figures.caption(perfect)
     assert "red" not in figures.caption(perfect)
+    assert "negative" not in figures.caption(known)
+    around = np.zeros((6, 40), np.float32)
+    around[np.arange(6), [38, 39, 0, 1, 2, 3]] = 1
+    assert "negative" in figures.caption(replace(known, heads=(replace(known.heads[0], address=around),)))
 
 
 @pytest.mark.parametrize(("suffix", "begins"), [(".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")])

@@ -68,7 +68,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether something of the paper was found again, and why it is said."""
+    """Whether something of the paper was reproduced, and why it is said."""
 
     status: str
     """reproduced, partly, not reproduced, or not yet run; measured if the paper does not have it"""

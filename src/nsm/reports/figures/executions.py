@@ -46,6 +46,9 @@ def caption(run: Execution) -> str:
     if len(by_subtask) > 1:
         words.append("dotted lines part subtasks")
     words.append("darker cells on the tape are slots a head attends to more")
+    first, length = used_slots(run.heads)
+    if first < 0 or first + length > run.heads[0].address.shape[1]:
+        words.append("the tape is a ring, and slots before the first have negative numbers")
     return "; ".join(words) + "."
 
 

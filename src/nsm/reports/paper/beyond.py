@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from nsm.experiments import intervals
 from nsm.experiments.paper import SEQUENCING, SINGLE
 from nsm.experiments.results import Settings
-from nsm.experiments.summary import Summary, number
+from nsm.experiments.summary import number
 from nsm.reports import figures
 from nsm.reports.document import Picture, Table
 from nsm.reports.paper.evidence import Evidence, Group
@@ -97,7 +95,9 @@ def longer_sequences(evidence: Evidence) -> Section | None:
                     if summary is None or not summary.finished:
                         continue
                     wrong = summary.figures
-                    rows.append((task, model.upper(), settings.preset, *_spread(wrong), *_counts(summary)))
+                    low, middle, high = (number(float(bits)) for bits in np.quantile(wrong, (0.25, 0.5, 0.75)))
+                    counts = f"{sum(bits < 1 for bits in wrong)}", f"{sum(summary.solving)}", summary.count
+                    rows.append((task, model.upper(), settings.preset, middle, f"{low} to {high}", *counts))
                     panels.setdefault(task, {})[model, settings.preset] = wrong
                     medians.setdefault(settings.preset, []).append(float(np.median(wrong)))
     if not rows:
@@ -119,12 +119,3 @@ def longer_sequences(evidence: Evidence) -> Section | None:
     finding = f"Cells whose median seed has less than one wrong bit: {', '.join(shares)}."
     part = Part(finding, [], [Table(columns, rows, words=3, caption=caption), picture])
     return section("Not in the paper: longer sequences, seed by seed", words, part, "The runs of the sections above.")
-
-
-def _spread(wrong: Sequence[float]) -> tuple[str, str]:
-    low, middle, high = np.quantile(wrong, (0.25, 0.5, 0.75))
-    return number(float(middle)), f"{number(float(low))} to {number(float(high))}"
-
-
-def _counts(summary: Summary) -> tuple[str, str, str]:
-    return f"{sum(bits < 1 for bits in summary.figures)}", f"{sum(summary.solving)}", summary.count

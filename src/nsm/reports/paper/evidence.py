@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ class Trained(NamedTuple):
 
     key: Key
     run: RunDirectory
+    outcome: Outcome
 
     @property
     def words(self) -> str:
@@ -66,32 +68,29 @@ class Evidence:
         found: dict[Experiment, Trained] = {}
         for experiment in experiments:
             for settings in self.settings(experiment):
-                for trained in self._machines(experiment, settings):
-                    if settings.budget is None:
-                        found.setdefault(trained.run.experiment, trained)
+                keys = [key for key in self.paths if key[:2] == (experiment, settings.directory) and not key.cut_short]
+                for trained in self._machines(keys):
+                    found.setdefault(trained.run.experiment, trained)
         return list(found.values())
 
     def machine(self, experiment: str, row: str, model: str) -> Trained | None:
         """The best machine of a cell, of the most telling settings that have one."""
         for settings in self.settings(experiment):
-            found = [m for m in self._machines(experiment, settings) if (m.key.row, m.key.model) == (row, model)]
-            if found:
-                return min(found, key=lambda trained: _badness(trained.run))
+            cell = (experiment, settings.directory, row, model)
+            if found := self._machines(key for key in self.paths if key[:4] == cell):
+                return min(found, key=lambda trained: trained.outcome.badness)
         return None
 
-    def _machines(self, experiment: str, settings: Settings) -> list[Trained]:
-        """The machines of some settings: those that are published, and those of runs."""
-        keys = sorted(key for key in self.paths if (key.experiment, key.settings) == (experiment, settings.directory))
-        places = {root / results.MODELS / key.cell: key for root in self.roots for key in keys}
-        places |= {root / key.cell / f"seed-{key.seed}": key for root in self.roots for key in keys}
-        found = []
-        for path, key in places.items():
-            published = results.MODELS in path.parts[-5:-4]
-            outcome = results.published_outcome(path) if published else _usable(RunDirectory(path))
-            if outcome is not None:
-                run = RunDirectory(path)
-                found.append(Trained(key._replace(seed=run.experiment.seed), run))
-        return found
+    def _machines(self, keys: Iterable[Key]) -> list[Trained]:
+        """The machines of some seeds: those that are published, and those of runs."""
+        places: dict[Path, tuple[Key, Outcome | None]] = {}
+        for key, root in product(sorted(keys), self.roots):
+            published, run = root / results.MODELS / key.cell, root / key.cell / f"seed-{key.seed}"
+            if published not in places:
+                places[published] = key, results.published_outcome(published)
+            places[run] = key, _usable(RunDirectory(run))
+        found = ((key, RunDirectory(path), outcome) for path, (key, outcome) in places.items() if outcome is not None)
+        return [Trained(key._replace(seed=run.experiment.seed), run, outcome) for key, run, outcome in found]
 
 
 def _untold(group: Group) -> int:
@@ -104,11 +103,6 @@ def _untold(group: Group) -> int:
 def _usable(run: RunDirectory) -> Outcome | None:
     """The outcome of a run that still has a machine."""
     return run.outcome() if run.checkpoints.is_dir() else None
-
-
-def _badness(run: RunDirectory) -> float:
-    outcome = run.outcome()
-    return outcome.badness if outcome is not None else float("inf")
 
 
 def commits(records: Iterable[Record]) -> str:

@@ -53,7 +53,7 @@ def question_answering(evidence: Evidence) -> Section:
 
     paper = (
         "Table 3 has the mean error over the 20 bAbI tasks, trained jointly: more programs help, and four give the "
-        f"best mean. The appendix has the error of every task; one with more than {FAILED:.0%} counts as failed."
+        f"best mean. The appendix has the error of every task; one with more than {100 * FAILED:g} % counts as failed."
     )
     return by_settings("Table 3: question answering", paper, evidence.groups("babi"), part)
 
@@ -252,7 +252,7 @@ def tasks_alone(evidence: Evidence) -> Section | None:
             rows.append((f"{n}: {title}", number(best, 1), number(mean, 1), ours, steps, summary.count))
         columns = ("task", "paper, joint, best", "paper, joint, mean", "ours, alone", "iterations", "seeds")
         caption = "Error in per cent on the test stories of a machine with four programs that was trained on one task."
-        finding = f"{below} of {len(rows)} tasks are learned alone: less than {FAILED:.0%} wrong."
+        finding = f"{below} of {len(rows)} tasks are learned alone: less than {100 * FAILED:g} % wrong."
         return Part(finding, [], [Table(columns, rows, caption=caption)])
 
     words = "The paper trains on all tasks at once. Here a machine with four programs learns one of them."
