@@ -1,5 +1,6 @@
 """The paper by command: every experiment yields its table, goes on where it stopped, and loses no run to another."""
 
+import io
 import json
 import os
 import pty
@@ -12,8 +13,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from nsm import documents
+from nsm.commands import tables
 from nsm.experiments import campaign, params, recipes
 from nsm.experiments.engines import local
 from nsm.experiments.engines.engine import Job, Status
@@ -414,6 +417,12 @@ def test_results_that_were_kept_are_not_run_again(everything, nsm, tmp_path):
     assert sorted({run.name for run in runs.rglob("seed-*")}) == ["seed-1"]
     assert "4/4 runs, associative-recall/nutm-small seed 1 done" in said.err
 
+    said = nsm("reproduce", "factorial", "--seeds", 3, *options, "--only", "associative-recall/ntm-large")
+    assert said.code == 0, said.err
+    first, then = said.out.split("factorial, paper settings")[1:]
+    seeds = [re.findall(r"ntm-large .* (\d) *$", table, re.MULTILINE) for table in (first, then)]
+    assert seeds == [["2"], ["3"]], "what there is stands in a table before the rest is run"
+
 
 def test_only_results_of_equal_finished_runs_are_kept_from_running(tmp_path):
     cell, other = Cell("copy", "one", tiny()), Cell("copy", "other", tiny(batch_size=3))
@@ -584,3 +593,21 @@ def test_a_campaign_whose_terminal_is_closed_saves_its_runs(tmp_path):
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 75
     assert_saved(runs)
+
+
+@pytest.mark.parametrize("width", [200, 80, 60])
+def test_a_narrow_terminal_has_fewer_columns_and_the_table_says_which(tmp_path, monkeypatch, width):
+    cell = cells("single", only="copy/nutm")[0]
+    best = {"bit_errors": 123.25, "l1_errors": 125.5}
+    found = summarise(cell, [seed(cell, tmp_path / "run", best=best, solved_step=9, solved_seconds=1.0)])
+    console = Console(width=width, file=io.StringIO())
+    monkeypatch.setattr(tables, "console", lambda: console)
+    (table,) = tables.results("single", "paper", [found])
+    headers = {column.header for column in table.columns}
+    left_out = [column for column in tables.DISPENSABLE if column not in headers | {"optimum"}]
+    assert {"paper", "best", "solved", "seeds"} <= headers
+    assert bool(left_out) == (width < 100)
+    assert left_out == [column for column in tables.DISPENSABLE if column != "optimum"][: len(left_out)]
+    assert (f"on a wider terminal also {', '.join(left_out)}" in str(table.caption)) == bool(left_out)
+    console.print(table)
+    assert "…" not in console.file.getvalue(), "nothing is cut off"

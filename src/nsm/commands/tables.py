@@ -17,6 +17,8 @@ from nsm.experiments.params import Count
 from nsm.experiments.summary import Summary, columns, number
 from nsm.screen import Pace, console
 
+WIDE = 1_000
+"""Columns of characters by which a table is measured: wider than any is."""
 DISPENSABLE = ("seconds", "optimum", "best Σ|p−y|", "median", "iterations")
 """The columns that a terminal too narrow for all goes without, the first of them first."""
 
@@ -51,7 +53,8 @@ def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
         for s, row in zip(summaries, rows, strict=True):
             table.add_row(s.cell.row, s.cell.model, *(row[column] for column in shown))
         dispensable = [column for column in DISPENSABLE if column in shown]
-        if not dispensable or console().measure(table).minimum <= console().width:
+        needed = console().measure(table, options=console().options.update_width(WIDE)).minimum
+        if not dispensable or needed <= console().width:
             break
         shown.remove(dispensable[0])
         left_out.append(dispensable[0])
