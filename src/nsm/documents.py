@@ -69,7 +69,11 @@ def _constant(text: str) -> Any:
 
 def read_any(path: Path) -> Any:
     """What a JSON file says, whoever wrote it; OSError if there is none."""
-    content = read(path, LARGEST)
+    return parsed(path, read(path, LARGEST))
+
+
+def parsed(path: Path, content: bytes) -> Any:
+    """What the content of a JSON file says, whoever wrote it."""
     try:
         return parse(content)
     except ValueError as error:

@@ -17,6 +17,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator
+from functools import cache
 from inspect import isabstract
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,7 +109,7 @@ def from_json(cls: type[C], data: Any, where: str = "config") -> C:
     if issubclass(cls, OneOf):
         cls = find(cls, data.get(KIND), where)
         data = {name: value for name, value in data.items() if name != KIND}
-    hints = typing.get_type_hints(cls)
+    hints = _hints(typing.cast(Any, cls))
     known = {f.name: f for f in dataclasses.fields(typing.cast(Any, cls)) if f.init}
     for name in data:
         choose(f"a field of {where}", brief(name), known)
@@ -122,12 +123,18 @@ def check_fields(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
     """Return data that has the fields of a TypedDict, and no other types than it says; refuses all else."""
     if not isinstance(data, dict):
         raise UserError(f"{where} must be an object, was {reprlib.repr(data)}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(typing.cast(Any, cls))
     for name in sorted(cls.__required_keys__ - data.keys()):
         raise UserError(f"{where}.{name} is missing")
     for name, value in data.items():
         _value(hints[choose(f"a field of {where}", brief(name), hints)], value, f"{where}.{name}")
     return data
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    """The types of a class's fields; remembered, because a curve of hundreds of lines asks for them line by line."""
+    return typing.get_type_hints(cls)
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:

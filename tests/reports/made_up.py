@@ -45,6 +45,7 @@ def keep(root: Path, experiment: str, settings: str, row: str, model: str, seed:
         best=best,
         last=best,
         phases=tuple(changes.get("phases", ())),
+        notes=tuple(changes.get("notes", ())),
     )
     failure = Failure(**{"diverged": False, **changes["failure"]}) if "failure" in changes else None
     known = planned(experiment, settings.partition("-")[0])

@@ -60,9 +60,38 @@ def test_addresses_are_on_a_scale_from_0_to_1_and_go_around_the_tape(known):
     assert image.get_clim() == (0, 1)
     assert np.array_equal(image.get_array(), np.roll(long, 4, axis=1)[:, :10].T)
     left, right, bottom, top = image.get_extent()
-    assert (left, right, top, bottom) == (-0.5, 5.5, 35.5, 45.5)
-    for tick, label in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True):
-        assert int(label.get_text()) == tick % 40
+    assert (left, right, bottom, top) == (-0.5, 5.5, -4.5, 5.5)
+
+
+def test_slots_read_upwards_and_those_before_the_first_are_negative(known):
+    long = np.zeros((6, 40), np.float32)
+    long[np.arange(6), [38, 39, 0, 1, 2, 3]] = 1
+    (ax,) = labelled(figures.execution(replace(known, heads=(replace(known.heads[0], address=long),))), "slot")
+    (image,) = ax.images
+    assert image.origin == "lower"
+    low, high = ax.get_ylim()
+    assert low < high
+    ticks = [tick for tick in ax.get_yticks() if low <= tick <= high]
+    assert ticks == sorted(ticks)
+    assert ax.yaxis.get_major_formatter().format_ticks(ticks) == [f"{tick:.0f}".replace("-", "−") for tick in ticks]
+    lowest = int(low + 0.5)
+    for step, slot in enumerate([-2, -1, 0, 1, 2, 3]):
+        assert image.get_array()[slot - lowest, step] == 1
+
+
+def test_many_heads_stand_side_by_side_and_fit_a_slide(known):
+    read, write = known.heads
+    heads = [replace(read, name=f"read {n}", programs=read.programs.copy()) for n in range(1, 6)]
+    heads += [replace(write, name=f"write {n}", programs=write.programs.copy()) for n in range(1, 6)]
+    figure = figures.execution(replace(known, heads=tuple(heads)))
+    assert np.all(figure.get_size_inches() <= (13.4, 7.5))
+    for word in ("slot", "programs"):
+        columns = {kind: set() for kind in ("read", "write")}
+        for ax in labelled(figure, word):
+            columns[ax.get_ylabel().split()[0]].add(ax.get_subplotspec().colspan.start)
+        assert columns == {"read": {0}, "write": {1}}
+        assert len(labelled(figure, word)) == 10
+    assert sum(ax.get_legend() is not None for ax in figure.axes) == 2, "programs are named once a column"
 
 
 def test_programs_are_stacked_shares(known):
@@ -101,6 +130,10 @@ def test_the_caption_counts_what_is_seen(known):
     perfect = replace(known, answers=known.targets)
     assert "0 of 6 bits" in figures.caption(perfect)
     assert "red" not in figures.caption(perfect)
+    assert "negative" not in figures.caption(known)
+    around = np.zeros((6, 40), np.float32)
+    around[np.arange(6), [38, 39, 0, 1, 2, 3]] = 1
+    assert "negative" in figures.caption(replace(known, heads=(replace(known.heads[0], address=around),)))
 
 
 @pytest.mark.parametrize(("suffix", "begins"), [(".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")])

@@ -5,7 +5,9 @@ import os
 import re
 import shutil
 import signal
+from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 from statistics import NormalDist
 
 import numpy as np
@@ -151,7 +153,7 @@ def test_summaries_are_the_same_from_either_source(runs, kept):
     cell = Cell("copy", "nutm", RunDirectory(runs.joinpath(*CELL, "seed-0")).experiment)
     from_runs = summarise(cell, [runs.joinpath(*CELL, f"seed-{seed}") for seed in range(4)])
     from_files = summarise(cell, [kept.joinpath(*CELL, f"seed-{seed}.json") for seed in range(3)])
-    assert from_runs == from_files
+    assert from_runs.document() == from_files.document()
     assert (from_runs.seeds, from_runs.failed) == (2, 1)
     assert len(from_runs.figures) == 2
 
@@ -401,8 +403,9 @@ def test_nothing_to_collect_is_one_sentence(tmp_path):
 def test_an_interval_is_that_of_the_normal_law_where_seeds_are_many():
     random = np.random.default_rng(3)
     ours, theirs = random.normal(1.0, 2.0, 400), random.normal(0.0, 1.0, 300)
-    low, high = intervals.of_means([(1, ours), (-1, theirs)])
+    value, (low, high) = intervals.of_means([(1, ours), (-1, theirs)])
     middle = ours.mean() - theirs.mean()
+    assert value == pytest.approx(middle)
     error = np.sqrt(ours.var() / 400 + theirs.var() / 300)
     wide = NormalDist().inv_cdf(0.975) * error
     assert low == pytest.approx(middle - wide, abs=0.1 * wide)
@@ -412,15 +415,18 @@ def test_an_interval_is_that_of_the_normal_law_where_seeds_are_many():
 def test_an_interval_is_the_same_every_time_and_needs_five_seeds_a_side():
     cells = [(1, [1, 2, 3, 4, 5, 6]), (-1, [0, 1, 2, 3, 4])]
     assert intervals.of_means(cells) == intervals.of_means(cells)
-    assert intervals.of_means([(1, [1, 2, 3, 4, 5, 6]), (-1, [0, 1, 2, 3])]) is None
+    few = intervals.of_means([(1, [1, 2, 3, 4, 5, 6]), (-1, [0, 1, 2, 3])])
+    assert few == (2, None)
+    assert few.above_zero is None
+    assert few.texts() == ("+2.0", "needs 5 of each")
 
     def alike(value):
         return [value] * 5
 
-    assert intervals.of_means([(1, alike(5)), (-1, alike(1))]) == (4, 4)
+    assert intervals.of_means([(1, alike(5)), (-1, alike(1))]) == (4, (4, 4))
     both = [(0.5, alike(5)), (-0.5, alike(1)), (0.5, alike(2)), (-0.5, alike(4))]
-    assert intervals.of_means(both) == (1, 1)
-    low, high = intervals.of_means([(1, [1, 1, 1, 2, 2]), (-1, [2, 2, 1, 1, 1])])
+    assert intervals.of_means(both) == (1, (1, 1))
+    _, (low, high) = intervals.of_means([(1, [1, 1, 1, 2, 2]), (-1, [2, 2, 1, 1, 1])])
     assert low == -high
 
 
@@ -453,7 +459,9 @@ def solved(successes, trials):
 def test_the_interval_of_two_shares_difference_is_newcombes(ours, theirs, low, high):
     """The examples of Newcombe (1998), Interval estimation for the difference between independent proportions."""
     found = intervals.of_shares([(1, solved(*ours)), (-1, solved(*theirs))])
-    assert found == pytest.approx((low, high), abs=1e-4)
+    assert found.value == pytest.approx(ours[0] / ours[1] - theirs[0] / theirs[1])
+    assert found.above_zero == (low > 0)
+    assert found.interval == pytest.approx((low, high), abs=1e-4)
 
 
 def test_shares_averaged_over_a_second_factor_are_surer_than_either():
@@ -462,8 +470,27 @@ def test_shares_averaged_over_a_second_factor_are_surer_than_either():
     weights = (0.5, -0.5, 0.5, -0.5)
     cells = [(w, solved(round(p * trials), trials)) for w, p in zip(weights, shares, strict=True)]
     half = NormalDist().inv_cdf(0.975) * np.sqrt(sum(0.25 * p * (1 - p) / trials for p in shares))
-    assert intervals.of_shares(cells) == pytest.approx((0.2 - half, 0.2 + half), abs=1e-3)
+    assert intervals.of_shares(cells).interval == pytest.approx((0.2 - half, 0.2 + half), abs=1e-3)
     all_solve = [True] * 20
-    low, high = intervals.of_shares([(1, all_solve), (-1, all_solve)])
+    _, (low, high) = intervals.of_shares([(1, all_solve), (-1, all_solve)])
     assert low == -high
     assert high == pytest.approx(1 - intervals.of_share(20, 20)[0])
+
+
+@pytest.mark.parametrize(
+    ("values", "count", "least"),
+    [
+        ([3.0, 1.0, 2.0], 2, [(1.0, 2 / 3), (2.0, 1 / 3), (3.0, 0.0)]),
+        ([3.0, 1.0, 2.0], 5, [(1.0, 1.0), (2.0, 0.0), (3.0, 0.0)]),
+        ([7.0], 5, [(7.0, 1.0)]),
+    ],
+)
+def test_the_best_of_a_few_seeds_is_that_of_all_choices(values, count, least):
+    assert intervals.best_of(values, count) == [(value, pytest.approx(p)) for value, p in least]
+
+
+def test_the_best_of_five_of_ten_is_as_often_what_it_is_as_choices_are_counted():
+    values = [4.0, 1.0, 9.0, 2.0, 6.0, 3.0, 8.0, 5.0, 7.0, 0.0]
+    counted = Counter(min(chosen) for chosen in combinations(values, 5))
+    found = dict(intervals.best_of(values, 5))
+    assert found == {value: pytest.approx(counted[value] / counted.total()) for value in values}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -58,7 +59,8 @@ class Report:
             run = Run(self.directory)
             document = run_report(run, run.watch(samples=1)[0])
         else:
-            document = report(Evidence(*roots))
+            document = report(Evidence(*roots), _say)
+            _say("figures")
         out = self.out or (self.directory / "report.html" if self.directory else Path("report.html"))
         write(out, to_html(document).encode())
         console().print(f"The report is {out}.")
@@ -67,6 +69,11 @@ class Report:
             save_pictures(document, self.markdown.parent / pictures)
             write(self.markdown, to_markdown(document, pictures.as_posix()).encode())
             console().print(f"As Markdown it is {self.markdown}.")
+
+
+def _say(what: str) -> None:
+    """What is being done, for whoever waits."""
+    print(f"nsm: {what} …", file=sys.stderr, flush=True)
 
 
 def _root(name: str, given: Path | None) -> Path | None:

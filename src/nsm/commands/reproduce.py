@@ -56,7 +56,7 @@ class Reproduce:
     out: Path = Path("runs")
     """Where the runs are."""
     results: Annotated[Path | None, option("PATH", "none")] = None
-    """Take what nsm collect has written there instead of running it again."""
+    """Take what nsm collect has written there instead of running it again: its tables first, then what is missing."""
     data_dir: DataDir = None
     """Where the data sets are; see nsm data."""
     backend: str = "auto"
@@ -85,10 +85,13 @@ class Reproduce:
         failed: list[str] = []
         if self.experiment in ("params", "all"):
             document["params"] = self._parameters()
+        if self.results is not None:  # all tables of what there is, before the first run is begun
+            for name, planned in plans.items():
+                document[name] = self._published(name, planned)
         if plans:
             with self._engine() as engine:
                 for name, planned in plans.items():
-                    document[name], reasons = self._experiment(name, planned, engine)
+                    document[name], reasons = self._experiment(name, planned, engine, document.get(name))
                     failed += reasons
         if self.json:
             print(json.dumps(document if self.experiment == "all" else document[self.experiment], indent=2))
@@ -99,6 +102,7 @@ class Reproduce:
         """The runs of every experiment asked for; nothing starts before all of them are known to make sense."""
         from nsm.experiments import campaign
         from nsm.experiments.paper import cells
+        from nsm.experiments.results import Settings
 
         names = EXPERIMENTS if self.experiment == "all" else (self.experiment,) * (self.experiment != "params")
         plans, mistakes = {}, []
@@ -110,7 +114,7 @@ class Reproduce:
                 continue
             for cell in chosen:
                 cell.experiment.check()  # whose data may be missing
-            root = self.out / name / (self.preset if self.budget is None else f"{self.preset}-{self.budget}")
+            root = self.out / name / Settings(cast("Preset", self.preset), self.budget).directory
             try:
                 root.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -138,34 +142,52 @@ class Reproduce:
             console().print(tables.parameters(rows))
         return [dataclasses.asdict(row) for row in rows]
 
-    def _experiment(self, name: str, planned: list[Job], engine: Engine) -> tuple[list[dict[str, object]], list[str]]:
-        """The table of an experiment, and the reasons of runs that failed."""
+    def _published(self, name: str, planned: list[Job]) -> list[dict[str, object]]:
+        """The table of what is published of an experiment, or lies under `out`."""
+        from nsm.experiments import campaign
+
+        assert self.results is not None
+        published = campaign.published(planned, self.results, self.backend)
+        missing = sum(job not in published and not job.directory.exists() for job in planned)
+        if published:
+            words = f"not repeated, {missing} are missing" if missing else "not repeated"
+            print(f"{len(published)} runs of {name} have their results in {self.results}: {words}", file=sys.stderr)
+        return self._table(name, planned, published)
+
+    def _experiment(
+        self, name: str, planned: list[Job], engine: Engine, shown: list[dict[str, object]] | None
+    ) -> tuple[list[dict[str, object]], list[str]]:
+        """The table of an experiment, printed unless it is the one `shown`, and the reasons of runs that failed."""
         from nsm.commands import tables
         from nsm.experiments import campaign
-        from nsm.experiments.summary import summarise
 
         adopted = campaign.adopt(planned, self.out, self.backend)
         if adopted:
             print(f"{adopted} runs of {name} were finished by other experiments: copied", file=sys.stderr)
         published = campaign.published(planned, self.results, self.backend) if self.results else {}
-        if published:
-            print(
-                f"{len(published)} runs of {name} have their results in {self.results}: not repeated", file=sys.stderr
-            )
         left = [job for job in planned if job not in published]
         with tables.Display(name, left) as tick:
             ended = campaign.run(left, engine, tick)
-        chosen = list(dict.fromkeys(job.cell for job in planned))
+        found = self._table(name, planned, published, shown)
+        if len(ended) < len(left) or any(status.word == "interrupted" for status in ended.values()):
+            raise Interrupted
+        return found, [f"{job.name} failed: {status.reason}" for job, status in ended.items() if status.reason]
+
+    def _table(
+        self, name: str, planned: list[Job], published: dict[Job, Path], shown: list[dict[str, object]] | None = None
+    ) -> list[dict[str, object]]:
+        """Print the table of an experiment unless it is the one that was `shown`; its document."""
+        from nsm.commands import tables
+        from nsm.experiments.summary import summarise
+
         summaries = [
             summarise(cell, [published.get(job, job.directory) for job in planned if job.cell == cell])
-            for cell in chosen
+            for cell in dict.fromkeys(job.cell for job in planned)
         ]
-        if not self.json:
+        document = [summary.document() for summary in summaries]
+        if not self.json and document != shown:
             for table in tables.results(name, self.preset, summaries):
                 console().print(table)
             for note in dict.fromkeys(note for summary in summaries for note in summary.notes):
                 console().print(f"Note: {note}.")
-        if len(ended) < len(left) or any(status.word == "interrupted" for status in ended.values()):
-            raise Interrupted
-        failed = [f"{job.name} failed: {status.reason}" for job, status in ended.items() if status.reason]
-        return [summary.document() for summary in summaries], failed
+        return document

@@ -14,11 +14,13 @@ from nsm.checks import printable
 from nsm.experiments import campaign
 from nsm.experiments.engines.engine import Job, Status
 from nsm.experiments.params import Count
-from nsm.experiments.summary import Summary, number
+from nsm.experiments.summary import Summary, columns, number
 from nsm.screen import Pace, console
 
-ESSENTIAL = ("paper", "best", "mean ± sd", "solved", "iterations", "seeds")
-"""The columns of a terminal that is too narrow for all."""
+WIDE = 1_000
+"""Columns of characters by which a table is measured: wider than any is."""
+DISPENSABLE = ("seconds", "optimum", "best Σ|p−y|", "median", "iterations")
+"""The columns that a terminal too narrow for all goes without, the first of them first."""
 
 
 def parameters(rows: list[Count]) -> Table:
@@ -41,34 +43,25 @@ def results(name: str, preset: str, summaries: list[Summary]) -> Iterator[Table]
 
 
 def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
-    rows = []
-    for s in summaries:
-        text = s.cell.measure.text
-        rows.append(
-            {
-                "paper": text(s.cell.published),
-                "best": text(s.best),
-                "mean ± sd": text(s.mean) + (f" ± {text(s.sd)}" if s.sd is not None else ""),
-                "median": text(s.median),
-                "Σ|p−y|": number(s.extra.get("l1_errors")),
-                "solved": "–" if s.solved is None else f"{s.solved:.0%}",
-                "iterations": number(s.solved_steps, 0),
-                "seconds": number(s.solved_seconds, 0),
-                "seeds": f"{s.seeds}" + (f" ({s.failed} failed)" if s.failed else ""),
-            }
-        )
-    columns = ESSENTIAL if console().width < 110 else tuple(rows[0])
+    rows = columns(summaries)
     measures = dict.fromkeys(s.cell.measure.words for s in summaries)
-    table = _plain_table(f"{name}, {preset} settings: {', or '.join(measures)}", ("row", "model"), columns)
-    for s, row in zip(summaries, rows, strict=True):
-        table.add_row(s.cell.row, s.cell.model, *(row[column] for column in columns))
-    captions = []
-    if any(s.solved_steps is not None for s in summaries):
-        captions.append("iterations, seconds: until solved, medians")
-    if left_out := [column for column in rows[0] if column not in columns]:
+    title = f"{name}, {preset} settings: {', or '.join(measures)}"
+    shown = list(rows[0])
+    left_out: list[str] = []
+    while True:
+        table = _plain_table(title, ("row", "model"), tuple(shown))
+        for s, row in zip(summaries, rows, strict=True):
+            table.add_row(s.cell.row, s.cell.model, *(row[column] for column in shown))
+        dispensable = [column for column in DISPENSABLE if column in shown]
+        needed = console().measure(table, options=console().options.update_width(WIDE)).minimum
+        if not dispensable or needed <= console().width:
+            break
+        shown.remove(dispensable[0])
+        left_out.append(dispensable[0])
+    told = any(s.solved_steps is not None for s in summaries)
+    captions = ["iterations, seconds: until solved, medians"] if told else []
+    if left_out:
         captions.append(f"on a wider terminal also {', '.join(left_out)}")
-    optima = {s.cell.row: s.extra["optimum_bits"] for s in summaries if "optimum_bits" in s.extra}
-    captions += [f"{row}: bits of cross-entropy, best possible {bits:.2f}" for row, bits in optima.items()]
     table.caption = "; ".join(captions)
     return table
 

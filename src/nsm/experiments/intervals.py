@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,23 +18,45 @@ SEEDS = 5
 """A bootstrap of fewer is too sure of itself: of two seeds it holds the truth in 69 of 100 cases, of five in 89."""
 
 
-def of_means(cells: Sequence[tuple[float, Sequence[float]]], level: float = 0.95) -> tuple[float, float] | None:
-    """The percentile bootstrap interval of Σ weight·mean(seeds); None where a cell has too few seeds.
+class Difference(NamedTuple):
+    """A comparison, and its interval; None where there are too few seeds for one."""
+
+    value: float
+    interval: tuple[float, float] | None
+
+    @property
+    def above_zero(self) -> bool | None:
+        """Whether the whole interval is; None without one."""
+        return None if self.interval is None else self.interval[0] > 0
+
+    def texts(self, digits: int = 1, times: float = 1) -> tuple[str, str]:
+        """The value and its interval, as text; shares in points of a hundred with 0 digits, times 100."""
+        value, *bounds = (f"{times * number:+z,.{digits}f}" for number in (self.value, *(self.interval or ())))
+        return value, " to ".join(bounds) or f"needs {SEEDS} of each"
+
+    def text(self, digits: int = 1, times: float = 1) -> str:
+        """Both in one."""
+        return "{} ({})".format(*self.texts(digits, times))
+
+
+def of_means(cells: Sequence[tuple[float, Sequence[float]]], level: float = 0.95) -> Difference:
+    """Σ weight·mean(seeds) with its percentile bootstrap interval; without one where a cell has too few seeds.
 
     Every cell is drawn again with replacement, always from the same random numbers.
     """
     # Not at the top: SciPy's statistics take a second to import.
     from scipy.stats import bootstrap
 
+    value = sum(weight * fmean(seeds) for weight, seeds in cells)
     if min(len(seeds) for _, seeds in cells) < SEEDS:
-        return None
+        return Difference(value, None)
 
     def comparison(*samples: Any, axis: int) -> Any:
         return sum(weight * np.mean(seeds, axis) for (weight, _), seeds in zip(cells, samples, strict=True))
 
     data = [np.asarray(seeds, float) for _, seeds in cells]
     found = bootstrap(data, comparison, n_resamples=DRAWS, confidence_level=level, method="percentile", rng=0)
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    return Difference(value, (float(found.confidence_interval.low), float(found.confidence_interval.high)))
 
 
 def of_share(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
@@ -44,8 +67,8 @@ def of_share(successes: int, trials: int, level: float = 0.95) -> tuple[float, f
     return float(low), float(high)
 
 
-def of_shares(cells: Sequence[tuple[float, Sequence[bool]]], level: float = 0.95) -> tuple[float, float]:
-    """The interval of Σ weight·share(solved) by the square-and-add method, Newcombe's where two shares are compared.
+def of_shares(cells: Sequence[tuple[float, Sequence[bool]]], level: float = 0.95) -> Difference:
+    """Σ weight·share(solved), its interval by the square-and-add method: Newcombe's where two shares are compared.
 
     How far each term may lie below its estimate, by Wilson's interval, is squared and added up, and the same above. By
     hand, because SciPy has it for neither two shares nor a weighted sum of several. A bootstrap would be certain where
@@ -56,4 +79,14 @@ def of_shares(cells: Sequence[tuple[float, Sequence[bool]]], level: float = 0.95
         term = weight * sum(solved) / len(solved)
         low, high = sorted(weight * bound for bound in of_share(sum(solved), len(solved), level))
         middle, below, above = middle + term, below + (term - low) ** 2, above + (high - term) ** 2
-    return middle - math.sqrt(below), middle + math.sqrt(above)
+    return Difference(middle, (middle - math.sqrt(below), middle + math.sqrt(above)))
+
+
+def best_of(values: Sequence[float], count: int) -> list[tuple[float, float]]:
+    """The least of `count` values drawn from all without replacement: what it can be, and how probable that is.
+
+    Where there are fewer, the least of all. So a paper's best of five is compared with any number of seeds.
+    """
+    ordered, count = sorted(values), min(count, len(values))
+    draws = math.comb(len(ordered), count)
+    return [(value, math.comb(len(ordered) - place, count - 1) / draws) for place, value in enumerate(ordered, start=1)]

@@ -171,7 +171,7 @@ def _question_answering(preset: Preset) -> Iterator[Cell]:
     for programs, percent in PUBLISHED_BABI.items():
         name = "dnc" if programs == 1 else f"nutm-{programs}"
         means = [(f"word_error/qa{n}", mean / 100) for n, (_, _, mean) in enumerate(PUBLISHED_BABI_TASKS, start=1)]
-        beside = tuple(means) if programs == 4 else ()
+        beside = (*means, ("failed_tasks", float(PUBLISHED_BABI_FAILED[1]))) if programs == 4 else ()
         yield Cell("babi", name, recipes.babi(preset=preset, programs=programs), percent / 100, beside)
 
 

@@ -17,12 +17,16 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from nsm import documents
 from nsm.checks import UserError
+from nsm.experiments.choice import Preset
 from nsm.files import Damaged, directory_atomically, write_atomically
+from nsm.files import read as read_bytes
+from nsm.names import PRESETS
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
 from nsm.training.experiment import Experiment
@@ -40,6 +44,37 @@ LARGEST_MODEL = 4_000_000
 POINTS = 200
 """Points of a published curve at most."""
 SEED = re.compile(r"seed-([0-9]{1,10})(\.json)?")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What runs were made with: a preset, and a budget of iterations if they were cut short."""
+
+    preset: Preset
+    budget: int | None = None
+
+    @classmethod
+    def named(cls, name: str) -> Settings | None:
+        """The settings a directory's name stands for; None if it stands for none."""
+        parts = re.fullmatch(r"([a-z]+)(?:-([0-9]+))?", name)
+        if parts is None or parts[1] not in PRESETS:
+            return None
+        return cls(cast(Preset, parts[1]), int(parts[2]) if parts[2] else None)
+
+    @property
+    def directory(self) -> str:
+        return self.preset if self.budget is None else f"{self.preset}-{self.budget}"
+
+    @property
+    def words(self) -> str:
+        cut = "" if self.budget is None else f", cut to {self.budget:,} iterations"
+        return f"{self.preset} settings{cut}"
+
+    @property
+    def order(self) -> tuple[bool, int, int]:
+        """Whole runs before those cut short, the paper's settings first."""
+        rank = ("paper", "default", "authors").index(self.preset)
+        return self.budget is not None, rank, -(self.budget or 0)
 
 
 class Key(NamedTuple):
@@ -117,9 +152,16 @@ def read(path: Path) -> Record:
         failure = None if outcome is not None else run.failure()
         return Record(run.experiment, run.made_with, run.lines(), outcome, failure)
     try:
-        document = documents.read_any(path)
+        content = read_bytes(path, documents.LARGEST)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}") from None
+    return _published(path, content)
+
+
+@lru_cache(maxsize=10_000)
+def _published(path: Path, content: bytes) -> Record:
+    """What a published file says; worked out once, for tables ask for the same files again and again."""
+    document = documents.parsed(path, content)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise UserError(f"{path} is not a result of nsm")
     if document.get("version") != VERSION:

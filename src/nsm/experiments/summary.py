@@ -1,9 +1,11 @@
-"""From the results of many seeds to a line of a table."""
+"""The seeds of a cell, and what they came to: a line of a table."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import NamedTuple
@@ -11,7 +13,10 @@ from typing import NamedTuple
 from nsm.checks import UserError
 from nsm.experiments import results
 from nsm.experiments.paper import Cell
+from nsm.experiments.results import Record
+from nsm.tasks import Figures, Measure
 from nsm.training.result import Outcome
+from nsm.training.run import Line
 
 
 class Spread(NamedTuple):
@@ -27,26 +32,48 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """What the seeds of a cell came to. Figures are those of each seed's best machine on the test sequences."""
+    """All seeds of a cell. Figures are those of each seed's best machine on the test sequences."""
 
     cell: Cell
-    seeds: int
-    failed: int
-    figures: list[float]
-    """The figure of every seed that finished, by which the cell is judged."""
-    solved: float | None
-    """Share of seeds whose validation loss fell below the threshold; those that diverged are among the others."""
-    solved_steps: float | None
-    """Median iteration at which those seeds got there."""
-    solved_seconds: float | None
-    extra: dict[str, float]
-    """The least of the seeds' l1_errors and the mean of their optimum_bits, where they belong beside the figure."""
-    phases: list[dict[str, float]]
-    """Continual learning: the mean accuracy on every task after each phase."""
-    breakdown: dict[str, Spread]
-    """The task's parts, by what they are."""
-    notes: list[str]
-    """What has to be said about the data that was used."""
+    records: list[Record]
+
+    @cached_property
+    def finished(self) -> list[Outcome]:
+        """The outcomes of the seeds that finished."""
+        return [record.outcome for record in self.records if record.outcome is not None]
+
+    @property
+    def seeds(self) -> int:
+        return len(self.finished)
+
+    @property
+    def failed(self) -> int:
+        return sum(record.failure is not None for record in self.records)
+
+    @property
+    def curves(self) -> list[list[Line]]:
+        """The learning curves of the seeds that finished; while there is none, of those under way."""
+        return [r.curve for r in self.records if r.curve and (r.outcome is not None or not self.finished)]
+
+    @cached_property
+    def figures(self) -> list[float]:
+        """The figure of every seed that finished, by which the cell is judged."""
+        return [outcome.figure(self.cell.measure) for outcome in self.finished]
+
+    @cached_property
+    def tests(self) -> list[Figures]:
+        """All figures of these seeds; nothing in continual learning."""
+        return [outcome.best.figures for outcome in self.finished if outcome.best is not None]
+
+    def values(self, name: str) -> list[float]:
+        """One of them."""
+        return [test[name] for test in self.tests if name in test]
+
+    @property
+    def beside(self) -> dict[Measure, list[float]]:
+        """What the task has beside the figure it is judged by: Σ|p−y|, the best possible cross-entropy."""
+        found = {m: self.values(m.name) for m in self.cell.experiment.task.measures if m.column}
+        return {measure: values for measure, values in found.items() if values}
 
     @property
     def best(self) -> float | None:
@@ -64,20 +91,81 @@ class Summary:
     def sd(self) -> float | None:
         return stdev(self.figures) if len(self.figures) > 1 else None
 
+    @property
+    def solving(self) -> list[bool]:
+        """Of every seed that tells, whether its validation loss fell below the threshold; not if it diverged."""
+        return [record.solved for record in self.records if record.solved is not None]
+
+    @property
+    def solved(self) -> float | None:
+        """The share of seeds that did."""
+        told = all(record.solved is not None for record in self.records if record.outcome is not None)
+        return fmean(self.solving) if self.solving and told else None
+
+    @property
+    def solved_steps(self) -> float | None:
+        """Median iteration at which those seeds got there."""
+        return _median(outcome.solved_step for outcome in self.finished)
+
+    @property
+    def solved_seconds(self) -> float | None:
+        """Of a run that was killed after a checkpoint and before its clock was written, nobody knows."""
+        return _median(outcome.solved_seconds for outcome in self.finished)
+
+    @property
+    def phases(self) -> list[dict[str, float]]:
+        """Continual learning: the mean accuracy on every task after each phase."""
+        seeds = [outcome.phases for outcome in self.finished if outcome.phases]
+        return [{task: fmean(p[task] for p in phases) for task in phases[0]} for phases in zip(*seeds, strict=True)]
+
+    @property
+    def notes(self) -> list[str]:
+        """What has to be said about the data that was used."""
+        return list(dict.fromkeys(note for outcome in self.finished for note in outcome.notes))
+
+    @cached_property
+    def breakdown(self) -> dict[str, Spread]:
+        """The task's parts, by what they are; seeds are tested on episodes of their own, so that intervals shrink."""
+        parts = self.cell.experiment.task.breakdown
+        if parts is None or not self.tests:
+            return {}
+        names = {part: name for part, name in parts.names.items() if all(name in test for test in self.tests)}
+        found = {part: self._spread(self.values(name), self.values(f"{name} ±")) for part, name in names.items()}
+        if parts.aside and found.keys() >= set(parts.names):
+            others = [name for part, name in names.items() if part not in parts.aside]
+            means = [fmean(test[name] for name in others) for test in self.tests]
+            found[f"mean without {', '.join(parts.aside)}"] = self._spread(means, [])
+        return found
+
+    def _spread(self, values: list[float], halves: list[float]) -> Spread:
+        assert self.best is not None
+        half = math.hypot(*halves) / len(values) if len(halves) == len(values) else None
+        return Spread(values[self.figures.index(self.best)], *mean_and_deviation(values), half)
+
+    @property
+    def count(self) -> str:
+        """How many seeds finished, and what became of the others."""
+        under_way = len(self.records) - self.seeds - self.failed
+        others = [f"{n} {word}" for n, word in ((self.failed, "failed"), (under_way, "under way")) if n]
+        return f"{self.seeds}" + (f" ({', '.join(others)})" if others else "")
+
     def document(self) -> dict[str, object]:
         """What a program reads."""
-        fields = {name: value for name, value in vars(self).items() if name != "cell"}
-        spread = {"best": self.best, "mean": self.mean, "sd": self.sd, "median": self.median}
-        breakdown = {part: found._asdict() for part, found in self.breakdown.items()}
+        names = ["best", "mean", "sd", "median", "seeds", "failed", "figures", "solved", "solved_steps"]
+        names += ["solved_seconds", "phases", "notes"]
         cell = {"row": self.cell.row, "model": self.cell.model, "measure": self.cell.measure.name}
-        return {**cell, "published": self.cell.published, **spread, **fields, "breakdown": breakdown}
+        return {
+            **cell,
+            "published": self.cell.published,
+            **{name: getattr(self, name) for name in names},
+            "beside": {m.name: {"best": m.best(v), "mean": fmean(v)} for m, v in self.beside.items()},
+            "breakdown": {part: found._asdict() for part, found in self.breakdown.items()},
+        }
 
 
 def summarise(cell: Cell, paths: list[Path]) -> Summary:
-    """Sum up the finished runs of a cell, from their directories or from the files that are published of them."""
+    """The seeds of a cell, from the runs' directories or from the files that are published of them."""
     found = {path: results.read(path) for path in paths if path.suffix or (path / "config.json").exists()}
-    records = list(found.values())
-    outcomes = [record.outcome for record in records if record.outcome is not None]
     for path, record in found.items():
         ours, theirs = cell.experiment.task.name, record.experiment.task.name
         if ours != theirs:
@@ -87,60 +175,55 @@ def summarise(cell: Cell, paths: list[Path]) -> Summary:
                 record.outcome.figure(cell.measure)
         except UserError as error:
             raise UserError(f"{path} is damaged: {error}") from None
-    verdicts = [record.solved for record in records if record.solved is not None]
-    solved = [outcome for outcome in outcomes if outcome.solved_step is not None]
-    # Of a run that was killed after a checkpoint and before its clock was written, it is not known how long it took.
-    seconds = [outcome.solved_seconds for outcome in solved if outcome.solved_seconds is not None]
-    told = verdicts and all(record.solved is not None for record in records if record.outcome is not None)
-    return Summary(
-        cell,
-        len(outcomes),
-        sum(record.failure is not None for record in records),
-        [outcome.figure(cell.measure) for outcome in outcomes],
-        fmean(verdicts) if told else None,
-        median(outcome.solved_step for outcome in solved if outcome.solved_step is not None) if solved else None,
-        median(seconds) if seconds else None,
-        _extra(outcomes),
-        _phases([outcome.phases for outcome in outcomes if outcome.phases]),
-        _breakdown(cell, outcomes),
-        list(dict.fromkeys(note for outcome in outcomes for note in outcome.notes)),
-    )
+    return Summary(cell, list(found.values()))
 
 
-def _extra(outcomes: list[Outcome]) -> dict[str, float]:
-    tests = [outcome.best.figures for outcome in outcomes if outcome.best is not None]
-    found = {}
-    if tests and "l1_errors" in tests[0]:
-        found["l1_errors"] = min(test["l1_errors"] for test in tests)
-    if tests and "optimum_bits" in tests[0]:
-        found["optimum_bits"] = fmean(test["optimum_bits"] for test in tests)
-    return found
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
-def _phases(seeds: list[tuple[dict[str, float], ...]]) -> list[dict[str, float]]:
-    """The accuracies of several seeds, averaged phase by phase and task by task."""
-    return [{task: fmean(phase[task] for phase in phases) for task in phases[0]} for phases in zip(*seeds, strict=True)]
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
+    """Over seeds; one of them has no deviation."""
+    return fmean(values), stdev(values) if len(values) > 1 else None
 
 
-def _breakdown(cell: Cell, outcomes: list[Outcome]) -> dict[str, Spread]:
-    """The task's parts over all seeds; seeds are tested on episodes of their own, so that intervals shrink."""
-    parts = cell.experiment.task.breakdown
-    tests = [outcome.best.figures for outcome in outcomes if outcome.best is not None]
-    if parts is None or not tests:
-        return {}
-    best = tests[[outcome.figure(cell.measure) for outcome in outcomes].index(_best(cell, outcomes))]
-    found = {}
-    for part, name in parts.names.items():
-        if all(name in test for test in tests):
-            values = [test[name] for test in tests]
-            intervals = [test[f"{name} ±"] for test in tests if f"{name} ±" in test]
-            half = math.hypot(*intervals) / len(tests) if len(intervals) == len(tests) else None
-            found[part] = Spread(best[name], fmean(values), stdev(values) if len(values) > 1 else None, half)
-    return found
+def columns(summaries: Sequence[Summary]) -> list[dict[str, str]]:
+    """The lines of a table, by its columns: those of every experiment, and those that its tasks' measures ask for."""
+    beside = list(dict.fromkeys(measure for summary in summaries for measure in summary.beside))
+    published = any(summary.cell.published is not None for summary in summaries)
+    return [
+        {
+            **({"paper": s.cell.measure.text(s.cell.published)} if published else {}),
+            "best": s.cell.measure.text(s.best),
+            "mean ± sd": spread(s.figures, s.cell.measure),
+            "median": s.cell.measure.text(s.median),
+            **{m.column if m.better == "neither" else f"best {m.column}": _beside(s, m) for m in beside},
+            "solved": "–" if s.solved is None else f"{s.solved:.0%}",
+            "iterations": number(s.solved_steps, 0),
+            "seconds": number(s.solved_seconds, 0),
+            "seeds": s.count,
+        }
+        for s in summaries
+    ]
 
 
-def _best(cell: Cell, outcomes: list[Outcome]) -> float:
-    return cell.measure.best([outcome.figure(cell.measure) for outcome in outcomes])
+def _beside(summary: Summary, measure: Measure) -> str:
+    """Another figure of the task: the best of the seeds, or their mean where none is better; and what the paper has."""
+    values = summary.beside.get(measure)
+    if values is None:
+        return "–"
+    published = dict(summary.cell.beside).get(measure.name)
+    words = measure.text(fmean(values) if measure.better == "neither" else measure.best(values))
+    return words + (f"; mean {measure.text(fmean(values))}, paper {measure.text(published)}" if published else "")
+
+
+def spread(values: Sequence[float], measure: Measure, digits: int = 2) -> str:
+    """Mean ± deviation over seeds; a dash where there are none."""
+    if not values:
+        return "–"
+    mean, deviation = mean_and_deviation(values)
+    return measure.text(mean, digits) + (f" ± {measure.text(deviation, digits)}" if deviation is not None else "")
 
 
 def number(value: float | None, digits: int = 2) -> str:

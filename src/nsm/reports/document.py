@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from nsm.plots.style import styled
+from nsm.plots.style import rendered
 from nsm.reports.figures.saving import save
+from nsm.reports.output import write
 from nsm.reports.viewer.page import policy
 
 
@@ -56,13 +57,21 @@ class Picture:
     draw: Callable[[], Figure]
     caption: str
 
+    @cached_property
+    def figure(self) -> Figure:
+        return self.draw()
+
+    @cached_property
+    def svg(self) -> bytes:
+        return rendered(self.figure, "svg")
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether something of the paper was found again, and why it is said."""
+    """Whether something of the paper was reproduced, and why it is said."""
 
     status: str
-    """reproduced, partly, not, or not yet run; measured if the paper does not have it"""
+    """reproduced, partly, not reproduced, or not yet run; measured if the paper does not have it"""
     reason: str
 
 
@@ -115,8 +124,8 @@ def _html(block: Block) -> str:
             return f"<p>{mark} {html.escape(reason)}</p>"
         case Table():
             return _html_table(block)
-        case Picture(name, draw, caption):
-            drawn = base64.b64encode(_svg(draw())).decode()
+        case Picture(name, _, caption):
+            drawn = base64.b64encode(block.svg).decode()
             words = html.escape(caption, quote=True)
             image = f'<img src="data:image/svg+xml;base64,{drawn}" alt="{words}">'
             return f'<figure id="{html.escape(name, quote=True)}">{image}<figcaption>{words}</figcaption></figure>'
@@ -131,13 +140,6 @@ def _html_table(table: Table) -> str:
     head = f"<thead><tr>{row(table.columns, 'th')}</tr></thead>"
     body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in table.rows)
     return f'<div class="table"><table>{caption}{head}<tbody>{body}</tbody></table></div>'
-
-
-def _svg(figure: Figure) -> bytes:
-    drawn = io.BytesIO()
-    with styled():
-        figure.savefig(drawn, format="svg", metadata={"Date": None})
-    return drawn.getvalue()
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -178,6 +180,5 @@ def save_pictures(document: Document, directory: Path) -> None:
     """Write every figure of a document as a drawing and as points."""
     for block in document.blocks:
         if isinstance(block, Picture):
-            figure = block.draw()
-            for suffix in (".svg", ".png"):
-                save(figure, directory / f"{block.name}{suffix}")
+            write(directory / f"{block.name}.svg", block.svg)
+            save(block.figure, directory / f"{block.name}.png")

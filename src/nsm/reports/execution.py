@@ -6,7 +6,7 @@ Figures and the viewer read this and nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,14 @@ class Execution:
         mine = {name: self.counted & (self.subtask == index) for index, name in enumerate(self.subtasks)}
         return {name: (int(wrong[steps].sum()), int(steps.sum()) * width) for name, steps in mine.items()}
 
+    def doing(self) -> list[str]:
+        """What it does at every step: the phase, and the subtask where there are several; nothing outside of any."""
+        doing = [""] * self.steps
+        for start, end, name in self.stretches() or [(0, self.decoding, ""), (self.decoding, self.steps, "")]:
+            phase = "answering" if start >= self.decoding else "listening"
+            doing[start:end] = [f"{name}, {phase}" if name else phase] * (end - start)
+        return doing
+
     def stretches(self) -> list[tuple[int, int, str]]:
         """Consecutive steps of one subtask in one phase: first step, step after the last, name of the subtask."""
         keys = list(zip(self.subtask.tolist(), (np.arange(self.steps) >= self.decoding).tolist(), strict=True))
@@ -117,26 +125,10 @@ class Execution:
 
 def from_trace(trace: Trace, logits: Tensor, batch: Batch, task: Task, names: Sequence[str]) -> list[Execution]:
     """The executions of a batch, each cut to its own length; `names`: one a sequence."""
-    answers = _array(task.probabilities(logits))
+    found = _executions(trace, task.probabilities(logits), batch, names, task.choice)
     return [
-        Execution(
-            name=name,
-            inputs=batch.inputs[:end, b],
-            targets=batch.targets[:end, b],
-            answers=answers[:end, b],
-            counted=batch.mask[:end, b] > 0,
-            decoding=int(batch.decoding[b]),
-            subtask=batch.subtask[:end, b],
-            subtasks=task.subtask_names,
-            heads=trace.head_traces(b, end),
-            controller=_array(trace.controller[:end, b]),
-            memory=None if trace.memory is None else _array(trace.memory[:end, b]),
-            choice=task.choice,
-            words=task.choices,
-            picture=task.picture,
-            task=task,
-        )
-        for b, (name, end) in enumerate(zip(names, batch.lengths.tolist(), strict=True))
+        replace(each, subtasks=task.subtask_names, words=task.choices, picture=task.picture, task=task)
+        for each in found
     ]
 
 
@@ -146,24 +138,31 @@ def from_input(trace: Trace, logits: Tensor, x: Tensor, batch_first: bool, choic
         x, logits, trace = x.unsqueeze(1), logits.unsqueeze(1), trace.batched()
     elif batch_first:
         x, logits = x.transpose(0, 1), logits.transpose(0, 1)
-    steps, batch = x.shape[:2]
-    inputs, answers = _array(x), _array(logits.softmax(-1) if choice else logits.sigmoid())
+    steps, count = x.shape[:2]
+    whole, answers = np.full(count, steps), logits.softmax(-1) if choice else logits.sigmoid()
+    nothing = np.zeros((steps, count), np.float32)
+    batch = Batch(_array(x), np.zeros(answers.shape, np.float32), nothing, whole, whole, np.full((steps, count), -1))
+    return _executions(trace, answers, batch, [f"sequence {b + 1}" for b in range(count)], choice)
+
+
+def _executions(trace: Trace, answers: Tensor, batch: Batch, names: Sequence[str], choice: bool) -> list[Execution]:
+    probabilities = _array(answers)
     return [
         Execution(
-            name=f"sequence {b + 1}",
-            inputs=inputs[:, b],
-            targets=np.zeros_like(answers[:, b]),
-            answers=answers[:, b],
-            counted=np.zeros(steps, bool),
-            decoding=steps,
-            subtask=np.full(steps, -1),
+            name=name,
+            inputs=batch.inputs[:end, b],
+            targets=batch.targets[:end, b],
+            answers=probabilities[:end, b],
+            counted=batch.mask[:end, b] > 0,
+            decoding=int(batch.decoding[b]),
+            subtask=batch.subtask[:end, b],
             subtasks=(),
-            heads=trace.head_traces(b, steps),
-            controller=_array(trace.controller[:, b]),
-            memory=None if trace.memory is None else _array(trace.memory[:, b]),
+            heads=trace.head_traces(b, end),
+            controller=_array(trace.controller[:end, b]),
+            memory=None if trace.memory is None else _array(trace.memory[:end, b]),
             choice=choice,
         )
-        for b in range(batch)
+        for b, (name, end) in enumerate(zip(names, batch.lengths.tolist(), strict=True))
     ]
 
 

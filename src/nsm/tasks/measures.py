@@ -19,6 +19,8 @@ class Measure(NamedTuple):
     better: Literal["lower", "higher", "neither"] = "lower"
     share: bool = False
     """Whether it is a share of something, shown in per cent."""
+    column: str = ""
+    """What heads it in tables, where it stands beside the figure that a task is judged by; nothing: it does not."""
 
     def text(self, value: float | None, digits: int = 2) -> str:
         """The figure as text; a dash where there is none."""
@@ -40,6 +42,8 @@ class Breakdown(NamedTuple):
     share: bool
     names: Mapping[str, str]
     """Names of figures by what they are of, in order: {"copy": "bit_errors/copy", …}."""
+    aside: tuple[str, ...] = ()
+    """Parts that a mean over all of them is also given without, because their data are in doubt."""
 
     @property
     def measure(self) -> Measure:
@@ -50,7 +54,7 @@ LOSS = Measure("loss", "loss (nats)")
 BIT_ERRORS = Measure("bit_errors", "wrong bits per sequence")
 BITS = (
     BIT_ERRORS,
-    Measure("l1_errors", "Σ|p−y| per sequence"),
+    Measure("l1_errors", "Σ|p−y| per sequence", column="Σ|p−y|"),
     Measure("perfect", "sequences without an error", "higher", share=True),
     Measure("bit_accuracy", "bit accuracy", "higher", share=True),
     Measure("cross_entropy_bits", "bits of cross-entropy per sequence"),

@@ -46,7 +46,7 @@ class NGrams(Task):
     solvable: ClassVar[bool] = False
     measures: ClassVar[tuple[Measure, ...]] = (
         BITS[-1],
-        Measure("optimum_bits", "the best possible cross-entropy", "neither"),
+        Measure("optimum_bits", "the best possible cross-entropy", "neither", column="optimum"),
         *BITS[:-1],
     )
 

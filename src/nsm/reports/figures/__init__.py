@@ -3,13 +3,14 @@
 from matplotlib.figure import Figure
 
 from nsm.reports.figures.bars import continual, errors_by_task
-from nsm.reports.figures.curves import Curve, learning_curves
+from nsm.reports.figures.curves import MEDIAN, Curve, learning_curves
 from nsm.reports.figures.executions import caption, execution, perseveration
 from nsm.reports.figures.saving import save
 from nsm.reports.figures.states import states
 from nsm.reports.figures.strips import seeds
 
 __all__ = [
+    "MEDIAN",
     "Curve",
     "Figure",
     "caption",

@@ -1,4 +1,4 @@
-"""Learning curves: the mean over seeds as a line, one standard deviation to either side as a band."""
+"""Learning curves: every seed as a thin line, for those that learn and those that don't lie far apart; their median."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ POINTS = 80
 """Neighbouring lines are averaged to this many points: the loss of single batches jumps about."""
 CHANCE = 0.75
 """The top of the scale unless a curve goes beyond: a little above ln 2, what guessing a bit costs."""
+MEDIAN = 3
+"""Seeds from which on their median is drawn."""
+THOUSANDS = 1000.0, "iterations (thousands)"
 
 
 @style.figure
@@ -28,18 +31,23 @@ def learning_curves(
     quantity: str = "loss",
     label: str = "training loss (nats per bit)",
     top: float = CHANCE,
+    across: tuple[float, str] = THOUSANDS,
+    columns: int = 3,
 ) -> Figure:
-    """A panel per task, a line per model. `quantity` is "loss", or a figure of an evaluation like "test/accuracy/2"."""
-    columns = min(3, len(panels))
+    """A panel per task, a colour per model. `quantity` is "loss", or one of an evaluation like "test/accuracy/2".
+
+    `across` has the steps that one on the axis stands for, and what it is called.
+    """
+    columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(max(5.0, 3.6 * columns + 0.6), 2.7 * rows + 0.5), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flat
+    looks = style.looks(dict.fromkeys(model for models in panels.values() for model in models))
     for ax, (name, models) in zip(grid, panels.items(), strict=False):
-        looks = style.looks(models)
         for model, curves in models.items():
-            _line(ax, model, looks[model], curves, quantity)
+            _seeds(ax, model, looks[model], [series(curve, quantity, across[0]) for curve in curves])
         ax.set_title(name, loc="left")
-        ax.set_xlabel("iterations (thousands)")
+        ax.set_xlabel(across[1])
         ax.set_ylabel(label if ax.get_subplotspec().is_first_col() else "")
         highest = max((float(line.get_ydata().max()) for line in ax.lines), default=0.0)
         ax.set_ylim(0, top if highest <= top else 1.05 * highest)
@@ -51,18 +59,19 @@ def learning_curves(
     return figure
 
 
-def _line(ax: Axes, model: str, look: tuple[str, Any], curves: Sequence[Curve], quantity: str) -> None:
-    measured = [points for curve in curves if len((points := series(curve, quantity))[0])]
-    if not measured:
-        return
-    steps, mean, spread = average(measured)
+def _seeds(ax: Axes, model: str, look: tuple[str, Any], measured: Sequence[tuple[Array, Array]]) -> None:
+    measured = [points for points in measured if len(points[0])]
+    many = len(measured) >= MEDIAN
     colour, dashes = look
-    seeds = f"{len(measured)} seed{'s' if len(measured) > 1 else ''}"
-    ax.plot(steps / 1000, mean, color=colour, linestyle=dashes, linewidth=1.6, label=f"{model.upper()}, {seeds}")
-    ax.fill_between(steps / 1000, np.maximum(mean - spread, 0), mean + spread, color=colour, alpha=0.18, linewidth=0)
+    label = f"{model.upper()}, {len(measured)} seed{'s' if len(measured) > 1 else ''}"
+    for number, (steps, values) in enumerate(measured):
+        ax.plot(steps, values, color=colour, linestyle="-" if many else dashes, linewidth=0.6 if many else 1.4,
+                alpha=0.5 if many else 1.0, label=label if number == 0 and not many else None)  # fmt: skip
+    if many:
+        ax.plot(*median(measured), color=colour, linestyle=dashes, linewidth=2.0, label=f"{label}, median")
 
 
-def series(curve: Curve, quantity: str) -> tuple[Array, Array]:
+def series(curve: Curve, quantity: str, unit: float = 1.0) -> tuple[Array, Array]:
     """Steps and values of one quantity; "test/accuracy/2" is the figure accuracy/2 of the line's test."""
     found = []
     for line in thinned(curve, POINTS):
@@ -70,17 +79,13 @@ def series(curve: Curve, quantity: str) -> tuple[Array, Array]:
         figures: Any = line.get(part)
         value = figures.get(name) if name and figures is not None else figures
         if value is not None:
-            found.append((line["step"], value))
+            found.append((line["step"] / unit, value))
     points = np.array(found, dtype=float).reshape(-1, 2)
     return points[:, 0], points[:, 1]
 
 
-def average(measured: Sequence[tuple[Array, Array]]) -> tuple[Array, Array, Array]:
-    """Steps, mean and standard deviation over seeds; a seed counts as far as it was trained."""
+def median(measured: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Steps, and the median over seeds, each as far as it was trained: of two in the middle the lower one."""
     steps = np.unique(np.concatenate([at for at, _ in measured]))
     values = np.array([np.interp(steps, at, value, left=np.nan, right=np.nan) for at, value in measured])
-    there = ~np.isnan(values)
-    count = there.sum(axis=0)
-    mean = np.where(there, values, 0).sum(axis=0) / count
-    squares = np.where(there, (values - mean) ** 2, 0).sum(axis=0)
-    return steps, mean, np.sqrt(squares / np.maximum(count - 1, 1))
+    return steps, np.nanquantile(values, 0.5, axis=0, method="lower")

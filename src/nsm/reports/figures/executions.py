@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from nsm.plots import style
 from nsm.plots.heads import used_slots
-from nsm.plots.rows import Row, address, head_rows, stacked
+from nsm.plots.rows import Row, address, head_columns, stacked
 from nsm.reports.execution import Array, Execution
 
 
@@ -18,9 +18,11 @@ from nsm.reports.execution import Array, Execution
 def execution(run: Execution, title: str = "") -> Figure:
     """Five rows over time: bits, read addresses, read programs, write addresses, write programs.
 
-    A MANN has no programs and three rows; several heads have a row of addresses and of programs each.
+    A MANN has no programs and three rows; several heads have a row of addresses and of programs each, many stand in two
+    columns: reading, writing.
     """
-    return _stacked(run, [(1.6, partial(_bits, run=run, target=False)), *head_rows(run.heads)], title)
+    bits: Row = (1.6, partial(_bits, run=run, target=False))
+    return _stacked(run, [[bits, *rows] for rows in head_columns(run.heads)], title)
 
 
 @style.figure
@@ -28,7 +30,7 @@ def perseveration(run: Execution, title: str = "") -> Figure:
     """What was asked for beside what was answered, and where the machine read meanwhile."""
     rows: list[Row] = [(2.4, partial(_bits, run=run, target=True))]
     rows += [(1.4, partial(address, head=head, window=used_slots(run.heads))) for head in run.heads_of("read")]
-    return _stacked(run, rows, title)
+    return _stacked(run, [rows], title)
 
 
 def caption(run: Execution) -> str:
@@ -44,17 +46,21 @@ def caption(run: Execution) -> str:
     if len(by_subtask) > 1:
         words.append("dotted lines part subtasks")
     words.append("darker cells on the tape are slots a head attends to more")
+    first, length = used_slots(run.heads)
+    if first < 0 or first + length > run.heads[0].address.shape[1]:
+        words.append("the tape is a ring, and slots before the first have negative numbers")
     return "; ".join(words) + "."
 
 
-def _stacked(run: Execution, rows: list[Row], title: str) -> Figure:
-    figure, axes = stacked(rows, run.steps, above=0.5)
-    for ax in axes:
-        _mark(ax, run)
+def _stacked(run: Execution, columns: list[list[Row]], title: str) -> Figure:
+    figure, axes = stacked(columns, run.steps, above=0.5)
+    for column in axes:
+        for ax in column:
+            _mark(ax, run)
+        _name_phases(column[0], run, room=(figure.get_figwidth() / len(axes) - 2) / 0.07)
     figure.suptitle(
         title or f"{run.name}: {run.errors:,} of {run.asked:,} {run.unit} wrong", fontsize=10, ha="left", x=0.01
     )
-    _name_phases(axes[0], run, room=(figure.get_figwidth() - 2) / 0.07)
     return figure
 
 

@@ -24,11 +24,11 @@ def processing_states(runs: Sequence[Execution]) -> tuple[Array, list[str], Arra
     """
     states, labels, times = [], [], []
     for run in runs:
-        for start, end, name in run.stretches() or [(0, run.decoding, ""), (run.decoding, run.steps, "")]:
-            phase = "answering" if start >= run.decoding else "listening"
-            states.append(run.controller[start:end])
-            labels += [f"{name}, {phase}" if name else phase] * (end - start)
-            times.append(np.arange(start, end) / max(1, run.steps - 1))
+        doing = run.doing()
+        told = np.flatnonzero([bool(phase) for phase in doing])
+        states.append(run.controller[told])
+        labels += [doing[step] for step in told]
+        times.append(told / max(1, run.steps - 1))
     return np.concatenate(states), labels, np.concatenate(times)
 
 

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import fmean
-
 import numpy as np
 
 from nsm.experiments import intervals
 from nsm.experiments.paper import SEQUENCING, SINGLE
+from nsm.experiments.results import Settings
 from nsm.experiments.summary import number
 from nsm.reports import figures
-from nsm.reports.document import Block, Heading, Note, Picture, Table, Verdict
-from nsm.reports.paper.claims import MEASURED, NOT_YET
-from nsm.reports.paper.evidence import Evidence, Group, Seeds, Settings
-from nsm.reports.paper.section import Section, learning, sources
+from nsm.reports.document import Picture, Table
+from nsm.reports.paper.evidence import Evidence, Group
+from nsm.reports.paper.section import Part, Section, by_settings, learning, section
 
-EFFECTS = {
-    "programs, small weights": {"nutm-small": 1.0, "ntm-small": -1.0},
-    "programs, large weights": {"nutm-large": 1.0, "ntm-large": -1.0},
-    "programs, on average": {"nutm-small": 0.5, "ntm-small": -0.5, "nutm-large": 0.5, "ntm-large": -0.5},
-    "small weights, NTM": {"ntm-small": 1.0, "ntm-large": -1.0},
-    "small weights, NUTM": {"nutm-small": 1.0, "nutm-large": -1.0},
-    "small weights, on average": {"ntm-small": 0.5, "ntm-large": -0.5, "nutm-small": 0.5, "nutm-large": -0.5},
+HALVES = {
+    "programs": {"ntm": -1.0, "nutm": 1.0},
+    "small weights": {"large": -1.0, "small": 1.0},
 }
-"""What changes in the factorial comparison, as a sum of cells with weights: those above zero have it."""
+"""The two factors of the factorial comparison: which of their two values adds to what they are worth."""
 
 
 # --- programs or weights ----------------------------------------------------------------------------------------------
@@ -33,112 +26,56 @@ EFFECTS = {
 def factorial(evidence: Evidence) -> Section | None:
     """Programs or initial weights? Left out where it was not run."""
     found = evidence.groups("factorial")
-    if not found:
-        return None
     paper = (
         "The published code starts an NTM's interfaces with large weights and a NUTM's with small ones. Here both "
-        "models have both, to tell the programs' share of the advantage from that of the weights."
+        "models have both, to tell the programs' share of the advantage from that of the weights. What each is worth "
+        "is a difference: of the shares of seeds that solve the task, in points of a hundred, with its interval by "
+        "Newcombe's method; and of the mean wrong bits per test sequence, below zero where there are fewer, with its "
+        "bootstrap interval."
     )
-    settings, group = found[0]
-    section = Section(
-        "Not in the paper: programs or initial weights",
-        paper,
-        _finding(settings, group),
-        sources(settings, group.values()),
-        _factorial_blocks(settings, group),
-    )
-    for settings, group in found[1:]:
-        heading = Heading(f"Programs or initial weights, {settings.words}", 3)
-        note = Note(sources(settings, group.values()))
-        section.blocks.extend([heading, _finding(settings, group), note, *_factorial_blocks(settings, group)])
-    return section
+    return by_settings("Not in the paper: programs or initial weights", paper, found, _factorial) if found else None
 
 
-def _factorial_blocks(settings: Settings, group: Group) -> list[Block]:
-    shares = []
-    for (row, model), seeds in group.items():
-        solved = _solved(seeds)
-        if solved:
+def _factorial(settings: Settings, group: Group) -> Part:
+    solving, effects, told = [], [], []
+    for (row, model), summary in group.items():
+        if solved := summary.solving:
             low, high = intervals.of_share(sum(solved), len(solved))
             name, _, weights = model.partition("-")
-            count = f"{sum(solved)} of {len(solved)}"
-            shares.append(
-                (row, name.upper(), weights, count, f"{low:.0%} to {high:.0%}", number(seeds.summary.solved_steps, 0))
-            )
-    effects = [
-        (row, words, *_solving(cells), *_longer(cells))
-        for row in _rows(group)
-        for words, weights in EFFECTS.items()
-        if (cells := _weighted(group, row, weights)) is not None
-    ]
+            share = f"{sum(solved)} of {len(solved)}", f"{low:.0%} to {high:.0%}"
+            solving.append((row, name.upper(), weights, *share, number(summary.solved_steps, 0)))
+    for row in dict.fromkeys(row for row, _ in group):
+        cells = {model: summary for (r, model), summary in group.items() if r == row and summary.finished}
+        if len(cells) < 4:
+            continue
+        worth = []
+        for factor in HALVES:
+            for words, contrast in _contrasts(factor).items():
+                shares = intervals.of_shares([(w, cells[model].solving) for model, w in contrast.items()])
+                wrong = intervals.of_means([(w, cells[model].figures) for model, w in contrast.items()])
+                effects.append((row, f"{factor}, {words}", *shares.texts(0, 100), *wrong.texts(1)))
+            worth.append(f"{factor} {shares.text(0, 100)}")
+        told.append(f"{row}: {', '.join(worth)}")
     columns = ("task", "model", "initial weights", "seeds that solve it", "95 % interval", "iterations, median")
-    return [
-        Table(
-            columns, shares, words=3, caption="How many seeds solve the task of training (validation loss below 0.01)."
-        ),
-        Table(
-            ("task", "what changes", "points", "95 % interval", "wrong bits", "95 % interval of these"),
-            effects,
-            words=2,
-            caption="What each of the two is worth, while the other stays and on average over it: difference of the "
-            "shares of seeds that solve the task, in points of a hundred, with its interval by Newcombe's method; and "
-            "of the mean wrong bits per test sequence, below zero where there are fewer, with its bootstrap interval.",
-        ),
-        *learning("factorial", settings, group, "wrong bits per test sequence"),
-    ]
-
-
-def _finding(settings: Settings, group: Group) -> Verdict:
-    """What programs and small weights are worth on average over the other, task by task."""
-    if settings.budget is not None:
-        return Verdict(NOT_YET, f"Only runs cut to {settings.budget:,} iterations, which can't tell.")
-    sentences = []
-    for row in _rows(group):
-        programs, weights = (
-            _weighted(group, row, EFFECTS[f"{what}, on average"]) for what in ("programs", "small weights")
-        )
-        if programs is not None and weights is not None:
-            worth = [f"{points} points ({bounds})" for points, bounds in map(_solving, (programs, weights))]
-            sentences.append(f"{row}: programs {worth[0]}, small weights {worth[1]}")
-    if not sentences:
-        return Verdict(NOT_YET, "No task has been run with all four machines.")
-    return Verdict(
-        MEASURED,
-        f"Share of seeds that solve the task, on average over the other factor, with 95 % intervals: "
-        f"{'; '.join(sentences)}.",
+    caption = "How many seeds solve the task of training (validation loss below 0.01)."
+    blocks = [Table(columns, solving, words=3, caption=caption)]
+    columns = ("task", "what changes", "points", "95 % interval", "wrong bits", "95 % interval of these")
+    caption = "What each of the two is worth, while the other stays and on average over it."
+    blocks.append(Table(columns, effects, words=2, caption=caption))
+    finding = (
+        f"Worth in points, on average over the other factor: {'; '.join(told)}."
+        if told
+        else "No task has been run with all four machines."
     )
+    return Part(finding, [], [*blocks, *learning("factorial", settings, group, "wrong bits per test sequence", True)])
 
 
-def _weighted(group: Group, row: str, weights: dict[str, float]) -> list[tuple[float, Seeds]] | None:
-    """The cells that are compared and their weights; None if one of them has not been run."""
-    found = [(weight, group.get((row, model))) for model, weight in weights.items()]
-    cells = [(weight, seeds) for weight, seeds in found if seeds is not None and seeds.finished]
-    return cells if len(cells) == len(weights) else None
-
-
-def _solving(cells: Sequence[tuple[float, Seeds]]) -> tuple[str, str]:
-    """The difference of the shares of seeds that solve the task, in points, and its interval."""
-    solved = [(weight, _solved(seeds)) for weight, seeds in cells]
-    low, high = intervals.of_shares(solved)
-    shift = sum(weight * fmean(found) for weight, found in solved)
-    return f"{100 * shift:+z.0f}", f"{100 * low:+z.0f} to {100 * high:+z.0f}"
-
-
-def _longer(cells: Sequence[tuple[float, Seeds]]) -> tuple[str, str]:
-    """The difference of the means of wrong bits on test sequences, and its interval."""
-    wrong = [(weight, seeds.summary.figures) for weight, seeds in cells]
-    bounds = intervals.of_means(wrong)
-    shift = sum(weight * fmean(bits) for weight, bits in wrong)
-    return f"{shift:+z.1f}", "needs five seeds of each" if bounds is None else f"{bounds[0]:+z.1f} to {bounds[1]:+z.1f}"
-
-
-def _solved(seeds: Seeds) -> list[bool]:
-    """Of every seed that tells, whether it solved its task."""
-    return [record.solved for record in seeds.records if record.solved is not None]
-
-
-def _rows(group: Group) -> list[str]:
-    return list(dict.fromkeys(row for row, _ in group))
+def _contrasts(factor: str) -> dict[str, dict[str, float]]:
+    """What a factor is worth with either value of the other and on average, as cells with weights."""
+    worth, (other,) = HALVES[factor], [halves for name, halves in HALVES.items() if name != factor]
+    signs = {f"{m}-{w}": worth.get(m, worth.get(w, 0.0)) for m in HALVES["programs"] for w in HALVES["small weights"]}
+    alone = {kept: {model: sign for model, sign in signs.items() if kept in model.split("-")} for kept in other}
+    return {**alone, "on average": {model: sign / 2 for model, sign in signs.items()}}
 
 
 # --- longer sequences -------------------------------------------------------------------------------------------------
@@ -148,19 +85,21 @@ def longer_sequences(evidence: Evidence) -> Section | None:
     """How the seeds spread on sequences longer than those trained on, under every preset; left out without runs."""
     rows: list[tuple[str, ...]] = []
     panels: dict[str, dict[tuple[str, str], list[float]]] = {}
-    used: list[Seeds] = []
+    medians: dict[str, list[float]] = {}
     for experiment, tasks in (("single", SINGLE), ("sequencing", SEQUENCING)):
         groups = [found for found in evidence.groups(experiment) if found[0].budget is None]
         for task in (task for task in tasks if task != "ngrams"):
             for model in ("ntm", "nutm"):
                 for settings, group in groups:
-                    seeds = group.get((task, model))
-                    if seeds is None or not seeds.finished:
+                    summary = group.get((task, model))
+                    if summary is None or not summary.finished:
                         continue
-                    wrong = seeds.summary.figures
-                    rows.append((task, model.upper(), settings.preset, *_spread(wrong), *_counts(seeds)))
+                    wrong = summary.figures
+                    low, middle, high = (number(float(bits)) for bits in np.quantile(wrong, (0.25, 0.5, 0.75)))
+                    counts = f"{sum(bits < 1 for bits in wrong)}", f"{sum(summary.solving)}", summary.count
+                    rows.append((task, model.upper(), settings.preset, middle, f"{low} to {high}", *counts))
                     panels.setdefault(task, {})[model, settings.preset] = wrong
-                    used.append(seeds)
+                    medians.setdefault(settings.preset, []).append(float(np.median(wrong)))
     if not rows:
         return None
     words = (
@@ -169,27 +108,14 @@ def longer_sequences(evidence: Evidence) -> Section | None:
         "size and noise on the cell where they help; see docs/campaign.md)."
     )
     columns = ("task", "model", "settings", "median", "quartiles", "below 1 bit", "solved", "seeds")
-    blocks: list[Block] = [
-        Table(columns, rows, words=3, caption="Wrong bits per test sequence of every seed's best machine."),
-        Picture(
-            "longer-sequences",
-            lambda: figures.seeds(panels),
-            "Wrong bits per test sequence: a point is a seed, the line their median; linear below one bit, logarithmic "
-            "above.",
-        ),
-    ]
-    presets = sorted({row[2] for row in rows})
-    verdict = Verdict(MEASURED, f"{len(rows)} cells with {' and '.join(presets)} settings.")
-    counts = [len(seeds.finished) for seeds in used]
-    origin = f"{min(counts)} to {max(counts)} finished seeds a cell; the runs of the sections above."
-    return Section("Not in the paper: longer sequences, seed by seed", words, verdict, origin, blocks)
-
-
-def _spread(wrong: Sequence[float]) -> tuple[str, str]:
-    low, middle, high = np.quantile(wrong, (0.25, 0.5, 0.75))
-    return number(float(middle)), f"{number(float(low))} to {number(float(high))}"
-
-
-def _counts(seeds: Seeds) -> tuple[str, str, str]:
-    wrong = seeds.summary.figures
-    return f"{sum(bits < 1 for bits in wrong)}", f"{sum(_solved(seeds))}", f"{len(wrong)}"
+    picture = Picture(
+        "longer-sequences",
+        lambda: figures.seeds(panels),
+        "Wrong bits per test sequence: a point is a seed, the line their median; linear below one bit, logarithmic "
+        "above.",
+    )
+    caption = "Wrong bits per test sequence of every seed's best machine."
+    shares = (f"{sum(m < 1 for m in of)} of {len(of)} with {name} settings" for name, of in sorted(medians.items()))
+    finding = f"Cells whose median seed has less than one wrong bit: {', '.join(shares)}."
+    part = Part(finding, [], [Table(columns, rows, words=3, caption=caption), picture])
+    return section("Not in the paper: longer sequences, seed by seed", words, part, "The runs of the sections above.")

@@ -1,40 +1,92 @@
-"""What the paper claims, whether we find it again, and the plain word for it."""
+"""What the paper claims, what we found, and the plain word for it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from nsm.experiments.intervals import SEEDS, Difference, best_of, of_means, of_shares
 from nsm.reports.document import Table, Verdict
-from nsm.reports.paper.evidence import Settings
 
-REPRODUCED, PARTLY, NOT, NOT_YET = "reproduced", "partly", "not", "not yet run"
+REPRODUCED, PARTLY, NOT, NOT_YET = "reproduced", "partly", "not reproduced", "not yet run"
 MEASURED = "measured"
 """Of what the paper does not have: there is nothing to find again."""
+RULE = (
+    "A verdict is drawn from claims, which stand below it: reproduced if every claim holds, partly if some do, "
+    "not reproduced if none does. A difference between models holds if its 95 % interval over seeds is above zero. "
+    "Runs cut short count as not yet run. What the paper does not have is measured."
+)
 
 
 class Claim(NamedTuple):
     """One thing that was published."""
 
     words: str
-    holds: bool | None
-    """None: what it needs has not been run."""
+    ours: str = ""
+    """What we found, in numbers; nothing: it has not been run."""
+    holds: bool | None = None
+    """None: it has not been run, or not by enough seeds to tell."""
+
+    @property
+    def answer(self) -> str:
+        if self.holds is not None:
+            return "yes" if self.holds else "no"
+        return "too few seeds" if self.ours else NOT_YET
 
 
-def judge(claims: Sequence[Claim], settings: Settings | None) -> Verdict:
-    """All claims hold: reproduced; none: not; else partly. Runs cut short can't tell: they were not yet run."""
+def more(words: str, ours: Sequence[float], theirs: Sequence[float], digits: int = 1, times: float = 1) -> Claim:
+    """That one model has more of something than another, in the mean over seeds."""
+    if not ours or not theirs:
+        return Claim(words)
+    return _compared(words, of_means([(1, ours), (-1, theirs)]), ours, theirs, digits, times)
+
+
+def oftener(words: str, ours: Sequence[bool], theirs: Sequence[bool]) -> Claim:
+    """That more seeds of one model learn their task than of another; in points of a hundred."""
+    if not ours or not theirs:
+        return Claim(words)
+    return _compared(words, of_shares([(1, ours), (-1, theirs)]), ours, theirs, 1, 100)
+
+
+def _compared(
+    words: str, found: Difference, ours: Sequence[float], theirs: Sequence[float], digits: int, times: float
+) -> Claim:
+    holds, (value, interval) = found.above_zero, found.texts(digits, times)
+    if not holds and min(len(ours), len(theirs)) < SEEDS:
+        holds = None
+    unit = " points" if times == 100 else ""
+    return Claim(words, f"{value}{unit} ({interval}); {len(ours)} and {len(theirs)} seeds", holds)
+
+
+def best_within(words: str, ours: Sequence[float], limits: Sequence[tuple[float, float]], count: int) -> Claim:
+    """That the least of `count` seeds is within a limit, or what that is where it is drawn: value, probability.
+
+    Of more seeds every choice of so many counts alike, and the claim holds if most choices are within.
+    """
+    if not ours or not limits:
+        return Claim(words)
+    chances = best_of(ours, count)
+    share = sum(p * q for value, p in chances for limit, q in limits if value <= limit)
+    if len(ours) > count:
+        told = f"best {min(ours):,.2f}; within the limit in {share:.0%} of all choices of {count} of {len(ours)} seeds"
+    else:
+        told = f"best of {len(ours)}: {min(ours):,.2f}; the limit is {min(limit for limit, _ in limits):,.2f}"
+    return Claim(words, told, share > 0.5)
+
+
+def judge(claims: Sequence[Claim], finding: str, budget: int | None = None) -> Verdict:
+    """The word for some claims. Runs cut to a budget can't tell; where nothing was claimed, something is measured."""
     held, missed, untold = (sum(claim.holds is kind for claim in claims) for kind in (True, False, None))
-    if settings is None or untold == len(claims):
-        return Verdict(NOT_YET, "There are no finished runs to tell by.")
-    counts = f"{held} of {len(claims)} claims found again, {missed} not" + (f", {untold} not yet run" if untold else "")
-    if settings.budget is not None:
-        return Verdict(NOT_YET, f"Only runs cut to {settings.budget:,} iterations, which can't tell; in them {counts}.")
-    if held == len(claims):
-        return Verdict(REPRODUCED, f"All {held} claims found again." if held > 1 else "Found again.")
-    return Verdict(PARTLY if held else NOT, f"{counts}.")
+    counts = f" {held} of {len(claims)} claims hold" + (f", {untold} can't be told yet." if untold else ".")
+    if budget is not None:
+        return Verdict(NOT_YET, f"Only runs cut to {budget:,} iterations, which can't tell; in them: {finding}{counts}")
+    if not claims:
+        return Verdict(MEASURED, finding)
+    if not held and not missed:
+        return Verdict(NOT_YET, finding)
+    return Verdict(REPRODUCED if held == len(claims) else PARTLY if held else NOT, finding + counts)
 
 
 def claim_table(claims: Sequence[Claim]) -> Table:
-    """What was claimed, and whether we found it."""
-    words = {True: "yes", False: "no", None: "not yet run"}
-    return Table(("the paper's claim", "found again"), [(c.words, words[c.holds]) for c in claims], words=2)
+    """What was claimed, what we found, and whether that is it."""
+    return Table(("the paper's claim", "ours", "holds"), [(c.words, c.ours or "–", c.answer) for c in claims], words=3)

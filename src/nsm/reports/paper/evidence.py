@@ -1,96 +1,42 @@
-"""All there is to report on: runs and kept results, by experiment and settings, and the best machine of each cell."""
+"""All there is to report on: runs and published results, by experiment and settings, and machines."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple
 
 from nsm.experiments import results
-from nsm.experiments.choice import Preset
-from nsm.experiments.paper import EXPERIMENTS, Cell, cells
-from nsm.experiments.results import Key, Record
+from nsm.experiments.paper import Cell, cells
+from nsm.experiments.results import Key, Record, Settings
 from nsm.experiments.summary import Summary, summarise
-from nsm.names import PRESETS
-from nsm.tasks import Figures
+from nsm.training.experiment import Experiment
 from nsm.training.result import Outcome
-from nsm.training.run import Line, RunDirectory
+from nsm.training.run import RunDirectory
 
-
-@dataclass(frozen=True)
-class Settings:
-    """What runs were made with: a preset, and a budget of iterations if they were cut short."""
-
-    preset: Preset
-    budget: int | None = None
-
-    @classmethod
-    def named(cls, name: str) -> Settings | None:
-        """The settings a directory's name stands for; None if it stands for none."""
-        parts = re.fullmatch(r"([a-z]+)(?:-([0-9]+))?", name)
-        if parts is None or parts[1] not in PRESETS:
-            return None
-        return cls(cast(Preset, parts[1]), int(parts[2]) if parts[2] else None)
-
-    @property
-    def directory(self) -> str:
-        return self.preset if self.budget is None else f"{self.preset}-{self.budget}"
-
-    @property
-    def words(self) -> str:
-        cut = "" if self.budget is None else f", cut to {self.budget:,} iterations"
-        return f"{self.preset} settings{cut}"
-
-    @property
-    def order(self) -> tuple[bool, int, int]:
-        """Whole runs before those cut short, the paper's settings first."""
-        rank = ("paper", "default", "authors").index(self.preset)
-        return self.budget is not None, rank, -(self.budget or 0)
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """All seeds of one cell; `cell` is None where this nsm has no such experiment."""
-
-    cell: Cell | None
-    paths: list[Path]
-
-    @cached_property
-    def records(self) -> list[Record]:
-        return [results.read(path) for path in self.paths]
-
-    @cached_property
-    def summary(self) -> Summary:
-        assert self.cell is not None
-        return summarise(self.cell, self.paths)
-
-    @property
-    def finished(self) -> list[Outcome]:
-        """The outcomes of the seeds that finished."""
-        return [record.outcome for record in self.records if record.outcome is not None]
-
-    @property
-    def scores(self) -> list[Figures]:
-        """The figures of every finished seed's best machine."""
-        return [outcome.best.figures for outcome in self.finished if outcome.best is not None]
-
-    @property
-    def curves(self) -> list[list[Line]]:
-        return [record.curve for record in self.records if record.curve]
-
-
-Group = dict[tuple[str, str], Seeds]
+Group = dict[tuple[str, str], Summary]
 """The cells of an experiment under some settings, by row and model, the paper's first; only those that were run."""
 
 
-class Evidence:
-    """Runs, kept results and kept machines under a few roots."""
+class Trained(NamedTuple):
+    """A machine, and whose it is."""
 
-    def __init__(self, runs: Path | None, kept: Path | None) -> None:
-        self.roots = [root for root in (kept, runs) if root is not None]
+    key: Key
+    run: RunDirectory
+    outcome: Outcome
+
+    @property
+    def words(self) -> str:
+        kind = "" if self.key.experiment in ("single", "sequencing") else f"{self.key.experiment}, "
+        return f"{kind}{self.key.settings} settings"
+
+
+class Evidence:
+    """Runs, published results and machines under a few roots."""
+
+    def __init__(self, runs: Path | None, published: Path | None) -> None:
+        self.roots = [root for root in (published, runs) if root is not None]
         self.paths: dict[Key, Path] = {}
         for root in self.roots:
             for key, path in results.find(root).items():
@@ -109,40 +55,49 @@ class Evidence:
         for key, path in sorted(self.paths.items()):
             if (key.experiment, key.settings) == (experiment, settings.directory):
                 paths.setdefault((key.row, key.model), []).append(path)
-        known: dict[tuple[str, str], Cell] = {}
-        if experiment in EXPERIMENTS:
-            planned = cells(experiment, settings.preset, budget=settings.budget)
-            known = {(cell.row, cell.model): cell for cell in planned}
-            paths = {name: paths[name] for name in known if name in paths}
-        return {name: Seeds(known.get(name), found) for name, found in paths.items()}
+        planned: list[Cell] = cells(experiment, settings.preset, budget=settings.budget) if paths else []
+        return {name: summarise(c, paths[name]) for c in planned if (name := (c.row, c.model)) in paths}
 
     def groups(self, experiment: str) -> list[tuple[Settings, Group]]:
         """All runs of an experiment by their settings, the most telling first: those only begun tell nothing."""
         found = [(settings, self.group(experiment, settings)) for settings in self.settings(experiment)]
         return sorted(((settings, group) for settings, group in found if group), key=lambda pair: _untold(pair[1]))
 
-    def machine(self, experiment: str, row: str, model: str) -> tuple[Settings, RunDirectory] | None:
+    def machines(self, *experiments: str) -> list[Trained]:
+        """Every machine there is of runs that were not cut short, the most telling settings first, none twice."""
+        found: dict[Experiment, Trained] = {}
+        for experiment in experiments:
+            for settings in self.settings(experiment):
+                keys = [key for key in self.paths if key[:2] == (experiment, settings.directory) and not key.cut_short]
+                for trained in self._machines(keys):
+                    found.setdefault(trained.run.experiment, trained)
+        return list(found.values())
+
+    def machine(self, experiment: str, row: str, model: str) -> Trained | None:
         """The best machine of a cell, of the most telling settings that have one."""
         for settings in self.settings(experiment):
-            cell = Path(experiment, settings.directory, row, model)
-            published = [root / results.MODELS / cell for root in self.roots]
-            runs = [root / cell / f"seed-{key.seed}" for root in self.roots for key in self._seeds(cell)]
-            found = [(results.published_outcome(path), path) for path in published]
-            found += [(_usable(RunDirectory(path)), path) for path in runs]
-            over = [(outcome.badness, path) for outcome, path in found if outcome is not None]
-            if over:
-                return settings, RunDirectory(min(over, key=lambda pair: pair[0])[1])
+            cell = (experiment, settings.directory, row, model)
+            if found := self._machines(key for key in self.paths if key[:4] == cell):
+                return min(found, key=lambda trained: trained.outcome.badness)
         return None
 
-    def _seeds(self, cell: Path) -> Iterable[Key]:
-        return [key for key in self.paths if key.cell == cell]
+    def _machines(self, keys: Iterable[Key]) -> list[Trained]:
+        """The machines of some seeds: those that are published, and those of runs."""
+        places: dict[Path, tuple[Key, Outcome | None]] = {}
+        for key, root in product(sorted(keys), self.roots):
+            published, run = root / results.MODELS / key.cell, root / key.cell / f"seed-{key.seed}"
+            if published not in places:
+                places[published] = key, results.published_outcome(published)
+            places[run] = key, _usable(RunDirectory(run))
+        found = ((key, RunDirectory(path), outcome) for path, (key, outcome) in places.items() if outcome is not None)
+        return [Trained(key._replace(seed=run.experiment.seed), run, outcome) for key, run, outcome in found]
 
 
 def _untold(group: Group) -> int:
     """0 if a cell has a seed that finished, 1 if one has been evaluated, 2 if nothing is known yet."""
-    if any(seeds.finished for seeds in group.values()):
+    if any(summary.finished for summary in group.values()):
         return 0
-    return 1 if any(record.evaluations for seeds in group.values() for record in seeds.records) else 2
+    return 1 if any(record.evaluations for summary in group.values() for record in summary.records) else 2
 
 
 def _usable(run: RunDirectory) -> Outcome | None:

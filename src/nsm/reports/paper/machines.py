@@ -1,166 +1,279 @@
-"""What the best machines do: executions, perseveration, and the clusters of their states."""
+"""What machines do: programs by phase, perseveration, and the clusters of their states."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
-import numpy as np
-
+from nsm.experiments.intervals import of_means
 from nsm.experiments.paper import SEQUENCING, SINGLE
+from nsm.experiments.results import Key, Settings
 from nsm.reports import figures
-from nsm.reports.document import Block, Heading, Paragraph, Picture
+from nsm.reports.association import Association, by_phase
+from nsm.reports.document import Block, Heading, Picture, Table
 from nsm.reports.execution import Execution, execute
 from nsm.reports.figures.states import processing_states, silhouette
-from nsm.reports.paper.claims import Claim, claim_table, judge
-from nsm.reports.paper.evidence import Evidence, Settings
-from nsm.reports.paper.section import Section
-from nsm.training.run import RunDirectory
+from nsm.reports.paper.claims import Claim, more
+from nsm.reports.paper.evidence import Evidence, Group, Trained
+from nsm.reports.paper.section import Part, Section, by_settings, section, spread
 
-SWITCH = 0.25
-"""Programs count as switched if the share of one changes by this much from encoding to decoding."""
-STATES = 20
-"""Sequences whose states are looked at together."""
+SEQUENCES = 50
+"""Validation sequences that a machine is watched on: of all lengths that were trained, the same ones for all."""
+TELLING = 0.1
+"""Programs depend on the phase if they tell a tenth of what they could, and more than chance makes of it."""
+NEGLECTED = {
+    "copy+repeat-copy": ("copy",),
+    "copy+associative-recall": ("associative-recall",),
+    "copy+priority-sort": ("priority-sort",),
+    "copy+repeat-copy+associative-recall+priority-sort": ("copy", "associative-recall", "priority-sort"),
+}
+"""The subtasks that NTM fails in the appendix's figures, which are captioned by the one it does instead."""
+WATCHED = ("single", "sequencing", "ablation", "factorial")
+"""The experiments whose machines are watched."""
 
 
-def executions(evidence: Evidence) -> Section:
+class Watched(NamedTuple):
+    """A machine, and what it does on validation sequences."""
+
+    trained: Trained
+    runs: list[Execution]
+
+    @property
+    def key(self) -> Key:
+        return self.trained.key
+
+
+def watch(evidence: Evidence) -> list[Watched]:
+    """Every machine there is on validation sequences."""
+    found = []
+    for trained in evidence.machines(*WATCHED):
+        task = trained.run.experiment.task.validation()
+        runs = execute(trained.run.machine(), task, SEQUENCES, memory=False, extremes=False)
+        found.append(Watched(trained, runs))
+    return found
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+def executions(evidence: Evidence, watched: Sequence[Watched]) -> Section:
     """Figure 3 (a–c) and the appendix's plots of program usage."""
     claims: list[Claim] = []
-    blocks: list[Block] = []
-    origins: list[str] = []
-    settings: Settings | None = None
-    for experiment, tasks in (("single", SINGLE), ("sequencing", SEQUENCING)):
-        for task in tasks:
-            words = f"{task}: a head changes programs when decoding begins"
-            found = evidence.machine(experiment, task, "nutm")
-            if found is None:
-                claims.append(Claim(words, None))
-                continue
-            settings = _telling(settings, found[0])
-            runs = _watched(found[1])
-            claims.append(Claim(words, max(switching(run) for run in runs[:1]) > SWITCH))
-            origins.append(f"{task} {found[0].words} seed {found[1].experiment.seed}")
-            blocks.append(Heading(f"{task}, NUTM", 3))
-            blocks += _pictures(f"execution-{task}", runs)
+    rows: list[tuple[str, ...]] = []
+    pictures: list[Block] = []
+    for task in (*SINGLE, *SEQUENCING):
+        every = [(machine, by_phase(machine.runs)) for machine in watched if machine.key.row == task]
+        stored = [(machine, found[0]) for machine, found in every if found]
+        rows += [_row(machine, found) for machine, found in stored]
+        # Uniform programs can't change: they stand in the table to show that the measure says so.
+        able = [found for machine, found in stored if machine.key.model != "uniform"]
+        claims.append(_depends(task, able))
+        pictures += _pictures(evidence, task)
+    told = [claim for claim in claims if claim.holds is not None]
+    finding = (
+        f"In {sum(claim.holds is True for claim in told)} of {len(told)} tasks some head's programs depend on the "
+        "phase, in most machines."
+    )
+    table = Table(
+        ("task", "machine", "head", "bits", "of", "by chance", "p"),
+        rows,
+        words=3,
+        caption=f"Mutual information of phase and program, in bits, of the head that has most of it, on {SEQUENCES} "
+        "validation sequences; what it could be at most; what the strongest head stays below in 95 of 100 cases where "
+        "each sequence's phases are shifted around its end by a random number of steps; the share of 1,000 shifts with "
+        "as much.",
+    )
     paper = (
         "Figure 3 (a–c) and the appendix show where NUTM reads and writes and which programs it uses: one while it "
-        "listens, another while it answers, and others as subtasks change. Below are the best machine of each task on "
-        "the first sequence of the test, whatever it is, and on the best of the first 50."
+        "listens, another while it answers, and others as subtasks change. Here a phase is listening or answering, in "
+        "one subtask, and a claim holds if in most machines of the task there is a head whose programs tell at least a "
+        "tenth of what they could tell about the phase, and more than chance makes of it. Figures are of the best "
+        "machine of each task, on the first sequence of the test, whatever it is, and on the best of the first 50."
     )
-    return Section(
-        "Figure 3 (a–c): executions", paper, judge(claims, settings), _origin(origins), [claim_table(claims), *blocks]
-    )
+    part = Part(finding if told else "There are no machines.", claims, [*([table] if rows else []), *pictures])
+    return section("Figure 3 (a–c): executions", paper, part, f"{len(rows)} machines, of all settings and experiments.")
 
 
-def perseveration(evidence: Evidence) -> Section:
-    """Figure 3 (d) and the appendix's plots of perseveration."""
-    claims: list[Claim] = []
-    blocks: list[Block] = []
-    origins: list[str] = []
-    settings: Settings | None = None
-    for task in SEQUENCING:
-        words = f"{task}: NTM does one subtask much worse than another"
-        found = evidence.machine("sequencing", task, "ntm")
-        if found is None:
-            claims.append(Claim(words, None))
-            continue
-        settings = _telling(settings, found[0])
-        runs = _watched(found[1])
-        failed = next((run for run in runs if run.errors), None)
-        origins.append(f"{task} {found[0].words}")
-        blocks.append(Heading(f"{task}, NTM", 3))
-        if failed is None:
-            claims.append(Claim(words, False))
-            blocks.append(Paragraph("This NTM made no mistake on the sequences looked at."))
-            continue
-        shares = [wrong / bits for wrong, bits in failed.errors_by_subtask().values() if bits]
-        claims.append(Claim(words, max(shares) - min(shares) > 0.1))
-        blocks.append(_picture(f"perseveration-{task}", failed, perseverating=True))
-    paper = (
-        "Figure 3 (d) and the appendix show random failures of NTM on sequences of tasks: it keeps to the way it "
-        "reads in one subtask, and fails the other (perseveration)."
-    )
-    return Section(
-        "Figure 3 (d): perseveration", paper, judge(claims, settings), _origin(origins), [claim_table(claims), *blocks]
-    )
+def telling(found: Association) -> bool:
+    """Whether programs depend on the phase."""
+    return found.found and found.bits >= TELLING * found.possible
 
 
-def clusters(evidence: Evidence) -> Section:
-    """The appendix's figure of the states' principal components."""
-    claims: list[Claim] = []
-    blocks: list[Block] = []
-    origins: list[str] = []
-    settings: Settings | None = None
-    for experiment, task in (("sequencing", "copy+repeat-copy"), ("single", "copy"), ("single", "repeat-copy")):
-        words = f"{task}: NUTM's states form clearer clusters than NTM's"
-        found = {model: evidence.machine(experiment, task, model) for model in ("ntm", "nutm")}
-        there = {model: machine for model, machine in found.items() if machine is not None}
-        if len(there) < 2:
-            claims.append(Claim(words, None))
-            continue
-        settings = _telling(settings, there["nutm"][0])
-        panels = {model.upper(): _states(machine[1]) for model, machine in there.items()}
-        scores = {}
-        for model, runs in panels.items():
-            points, labels, _ = processing_states(runs)
-            scores[model] = silhouette(points, labels)
-        claims.append(Claim(f"{words} ({scores['NUTM']:.2f}, {scores['NTM']:.2f})", scores["NUTM"] > scores["NTM"]))
-        origins.append(f"{task} {there['nutm'][0].words}")
-        blocks.append(
-            Picture(
-                f"states-{task}",
-                partial(figures.states, panels),
-                f"{task}: the controller's output c_t along its first two principal components, in {STATES} "
-                "sequences as long as those trained on, by what the machine does; paler points are earlier. The "
-                "silhouette, from −1 to 1, says how well these groups are parted in all dimensions.",
-            )
-        )
-    paper = (
-        "The appendix's first figure has the first two principal components of c_t in NTM and NUTM, for Copy and "
-        "Repeat Copy: both form clusters of what is being done, NUTM clearer ones. Here the silhouette puts a number "
-        "to it."
-    )
-    return Section(
-        "Appendix: clusters of states", paper, judge(claims, settings), _origin(origins), [claim_table(claims), *blocks]
-    )
+def _depends(task: str, machines: Sequence[Association]) -> Claim:
+    words = f"{task}: programs depend on the phase"
+    if not machines:
+        return Claim(words)
+    some = sum(map(telling, machines))
+    least, most = (pick(found.bits for found in machines) for pick in (min, max))
+    span = f"{least:.3f}" + (f" to {most:.3f}" if len(machines) > 1 else "")
+    ours = f"{some} of {len(machines)} machines; {span} of {machines[0].possible:.2f} bits"
+    return Claim(words, ours, some > len(machines) / 2)
 
 
-def switching(run: Execution) -> float:
-    """The largest change of a program's mean share from encoding to decoding, over all heads."""
-    changes = [
-        np.abs(head.programs[: run.decoding].mean(axis=0) - head.programs[run.decoding :].mean(axis=0)).max()
-        for head in run.heads
-        if head.programs is not None
-    ]
-    return float(max(changes, default=0.0))
+def _row(machine: Watched, found: Association) -> tuple[str, ...]:
+    bits = (f"{found.bits:.3f}", f"{found.possible:.2f}", f"{found.chance:.3f}", f"{found.p:.3f}")
+    return machine.key.row, f"{machine.key.model}, {machine.trained.words}", found.head, *bits
 
 
-def _telling(known: Settings | None, more: Settings) -> Settings:
-    """The less telling of two settings: a verdict is no surer than its weakest part."""
-    return more if known is None or more.order > known.order else known
+def _pictures(evidence: Evidence, task: str) -> list[Block]:
+    """The best NUTM of a task on the first sequence of the test, and on the best."""
+    trained = evidence.machine("sequencing" if task in SEQUENCING else "single", task, "nutm")
+    if trained is None:
+        return []
+    first, *others = tested(trained)
+    pictures = [_picture(f"execution-{task}-random", first)]
+    pictures += [_picture(f"execution-{task}-best", run) for run in others if "best of" in run.name]
+    return [Heading(f"{task}, NUTM, {trained.words}", 3), *pictures]
 
 
-def _origin(origins: list[str]) -> str:
-    return f"Machines: {'; '.join(origins)}." if origins else "No machines."
-
-
-def _watched(run: RunDirectory) -> list[Execution]:
+def tested(trained: Trained) -> list[Execution]:
     """The first sequence of a run's test, and the best and the worst of the first fifty."""
-    experiment = run.experiment
-    return execute(run.machine(), experiment.task.tested, 1, experiment.seed, memory=False)
-
-
-def _states(run: RunDirectory) -> list[Execution]:
-    """The same sequences for every machine, of all lengths: in a batch of training they are equally long."""
-    return execute(run.machine(), run.experiment.task.validation(), STATES, memory=False, extremes=False)
-
-
-def _pictures(name: str, runs: list[Execution]) -> list[Block]:
-    first = runs[0]
-    best = next(run for run in runs if "best of" in run.name)
-    blocks: list[Block] = [_picture(f"{name}-random", first)]
-    return blocks if best is first else [*blocks, _picture(f"{name}-best", best)]
+    experiment = trained.run.experiment
+    return execute(trained.run.machine(), experiment.task.tested, 1, experiment.seed, memory=False)
 
 
 def _picture(name: str, run: Execution, perseverating: bool = False) -> Picture:
     draw = figures.perseveration if perseverating else figures.execution
     return Picture(name, partial(draw, run), figures.caption(run))
+
+
+# --- perseveration ----------------------------------------------------------------------------------------------------
+
+
+def perseveration(evidence: Evidence) -> Section:
+    """Figure 3 (d) and the appendix's plots of perseveration."""
+
+    def part(settings: Settings, group: Group) -> Part:
+        cells = [(task, task, group, ("ntm", "nutm")) for task in SEQUENCING]
+        # What has many seeds: trained one sequence at a time, with the weights that the paper starts its models with.
+        first, singly = SEQUENCING[0], evidence.group("factorial", settings)
+        cells.append((first, f"{first}, batches of one", singly, ("ntm-large", "nutm-small")))
+        claims, rows = [], []
+        for task, words, among, models in cells:
+            neglected = NEGLECTED[task]
+            ntm, nutm = (_wrong(among, task, model) for model in models)
+            claim = f"{words}: NTM has more wrong bits than NUTM in {', '.join(neglected)}, which it neglects"
+            claims.append(more(claim, _summed(ntm, neglected), _summed(nutm, neglected)))
+            for name in (part for part in ntm if part in nutm):
+                ours, theirs = ntm[name], nutm[name]
+                gap = of_means([(1, ours), (-1, theirs)]).texts()
+                seeds = f"{len(ours)}, {len(theirs)}"
+                mark = "neglected" if name in neglected else ""
+                rows.append((words, name, mark, spread(ours, 1), spread(theirs, 1), *gap, seeds))
+        told = [claim for claim in claims if claim.holds is not None]
+        finding = (
+            f"NTM is worse than NUTM at what it neglects in {sum(c.holds is True for c in told)} of {len(told)} "
+            "comparisons that have enough seeds."
+            if told
+            else "There are too few seeds to compare the models."
+        )
+        columns = ("sequence", "subtask", "in the paper", "NTM", "NUTM", "NTM − NUTM", "95 % interval", "seeds")
+        caption = "Wrong bits per test sequence in every subtask, mean ± deviation over seeds."
+        table = [Table(columns, rows, words=3, caption=caption)] if rows else []
+        pictures = _failures(evidence) if [settings] == evidence.settings("sequencing")[:1] else []
+        return Part(finding, claims, [*table, *pictures])
+
+    paper = (
+        "Figure 3 (d) and the appendix show failures of NTM on sequences of tasks: it keeps to the way it reads in one "
+        "subtask, and fails the others (perseveration). The claim is that NUTM does not: so the two are compared in "
+        "the subtasks that NTM neglects in the paper's figures, in wrong bits per test sequence, over all seeds. "
+        "Figures are of the first mistake of the best NTM, on the first sequence of the test or on the worst of 50."
+    )
+    return by_settings("Figure 3 (d): perseveration", paper, evidence.groups("sequencing"), part)
+
+
+def _wrong(group: Group, task: str, model: str) -> dict[str, list[float]]:
+    """The wrong bits of all seeds of a cell, by subtask; nothing if none has finished."""
+    summary = group.get((task, model))
+    parts = summary.cell.experiment.task.breakdown if summary is not None and summary.finished else None
+    return {} if parts is None or summary is None else {part: summary.values(f) for part, f in parts.names.items()}
+
+
+def _summed(wrong: dict[str, list[float]], subtasks: Sequence[str]) -> list[float]:
+    """Of every seed, over some subtasks."""
+    return [sum(seed) for seed in zip(*(wrong[name] for name in subtasks), strict=True)] if wrong else []
+
+
+def _failures(evidence: Evidence) -> list[Block]:
+    """The best NTM of every sequence where it makes mistakes."""
+    blocks: list[Block] = []
+    for task in SEQUENCING:
+        trained = evidence.machine("sequencing", task, "ntm")
+        failed = next((run for run in tested(trained) if run.errors), None) if trained is not None else None
+        if trained is not None and failed is not None:
+            blocks.append(Heading(f"{task}, NTM, {trained.words}", 3))
+            blocks.append(_picture(f"perseveration-{task}", failed, perseverating=True))
+    return blocks
+
+
+# --- clusters ---------------------------------------------------------------------------------------------------------
+
+
+def clusters(watched: Sequence[Watched]) -> Section:
+    """The appendix's figure of the states' principal components."""
+    scores = {machine.key: silhouette(*processing_states(machine.runs)[:2]) for machine in watched}
+    pairs = _pairs([machine.key for machine in watched])
+    gaps = [(nutm, scores[nutm] - scores[ntm]) for nutm, ntm in pairs]
+    shown = ("copy+repeat-copy", "copy", "repeat-copy")
+    claims = [
+        _clearer("Copy, Repeat Copy and both in a row", [gap for key, gap in gaps if key.row in shown]),
+        _clearer("All tasks", [gap for _, gap in gaps]),
+    ]
+    named = {machine.key: machine for machine in watched}
+    rows = [
+        (nutm.row, f"{ntm.model} and {nutm.model}, {named[nutm].trained.words}", f"{scores[ntm]:.2f}",
+         f"{scores[nutm]:.2f}", f"{gap:+.2f}")
+        for (nutm, ntm), (_, gap) in zip(pairs, gaps, strict=True)
+    ]  # fmt: skip
+    finding = "There are no machines to compare."
+    blocks: list[Block] = []
+    if gaps:
+        clearer = sum(gap > 0 for _, gap in gaps)
+        finding = f"NUTM's states form clearer clusters in {clearer} of {len(gaps)} pairs of machines."
+        columns = ("task", "machines", "NTM", "NUTM", "NUTM − NTM")
+        caption = f"Silhouette of the states by phase, −1 to 1, on {SEQUENCES} validation sequences."
+        blocks.append(Table(columns, rows, words=2, caption=caption))
+    for task in shown:
+        pair = next(((nutm, ntm) for nutm, ntm in pairs if nutm.row == task), None)
+        if pair is not None:
+            panels = {key.model.upper(): named[key].runs for key in reversed(pair)}
+            blocks.append(
+                Picture(
+                    f"states-{task}",
+                    partial(figures.states, panels),
+                    f"{task}, {named[pair[0]].trained.words}: the controller's output c_t along its first two "
+                    f"principal components, in {SEQUENCES} validation sequences, by what the machine does; paler "
+                    "points are earlier.",
+                )
+            )
+    paper = (
+        "The appendix's first figure has the first two principal components of c_t in NTM and NUTM, for Copy and "
+        "Repeat Copy: both form clusters of what is being done, NUTM clearer ones. Here the silhouette puts a number "
+        "to it, in all dimensions, and machines of the same task, settings and initial weights are compared pair by "
+        "pair; the interval is over pairs."
+    )
+    return section(
+        "Appendix: clusters of states", paper, Part(finding, claims, blocks), f"{len(gaps)} pairs of machines."
+    )
+
+
+def _clearer(tasks: str, gaps: Sequence[float]) -> Claim:
+    words = f"{tasks}: NUTM's states form clearer clusters than NTM's"
+    if not gaps:
+        return Claim(words)
+    found = of_means([(1, gaps)])
+    return Claim(words, f"{found.text(2)}; {len(gaps)} pairs", found.above_zero)
+
+
+def _pairs(keys: Sequence[Key]) -> list[tuple[Key, Key]]:
+    """NUTM and NTM trained alike: by the best of seeds where each has one machine, by seed where there are several."""
+    found: list[tuple[Key, Key]] = []
+    for key in keys:
+        kind, _, weights = key.model.partition("-")
+        if kind == "nutm":
+            other = f"ntm-{weights}" if weights else "ntm"
+            theirs = [k for k in keys if (k[:3], k.model) == (key[:3], other)]
+            same = [k for k in theirs if k.seed == key.seed] or theirs[: len(theirs) == 1]
+            found += [(key, k) for k in same]
+    return found

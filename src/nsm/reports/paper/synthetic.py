@@ -5,18 +5,21 @@ from __future__ import annotations
 from statistics import fmean
 
 from nsm.experiments import params
+from nsm.experiments.intervals import best_of
 from nsm.experiments.paper import PUBLISHED_SINGLE, SEQUENCING, SINGLE
+from nsm.experiments.results import Settings
 from nsm.experiments.summary import number
 from nsm.reports import figures
-from nsm.reports.document import Block, Heading, Note, Picture, Table
-from nsm.reports.paper.claims import Claim, claim_table, judge
-from nsm.reports.paper.evidence import Evidence, Group, Settings
-from nsm.reports.paper.section import Section, compare, learning, sources
+from nsm.reports.document import Block, Note, Picture, Table
+from nsm.reports.paper.claims import Claim, best_within, more, oftener
+from nsm.reports.paper.evidence import Evidence, Group
+from nsm.reports.paper.section import Part, Section, by_settings, learning, section
 
 PUBLISHED_SEEDS = 5
 """The paper has the best of so many runs; the best of more would be better by that alone."""
 TOLERANCE = 1.05, 0.5
 """A published number is reached within five per cent, or half a bit where it is small."""
+WRONG = "wrong bits per test sequence"
 
 
 def parameters() -> Section:
@@ -28,30 +31,23 @@ def parameters() -> Section:
         words=2,
         caption="Trained numbers of every machine of the paper.",
     )
-    claims = [Claim(f"{row.row} {row.model}: {row.published:,}", row.ours == row.published) for row in rows]
+    equal = sum(row.ours == row.published for row in rows)
+    claims = [Claim("Every count is met to the digit", f"{equal} of {len(rows)}", equal == len(rows))]
     notes: list[Block] = [Note(f"{row.row}, {row.model.upper()}: {row.note}.") for row in rows if row.note]
     words = "The number of parameters of every machine, in the appendix. Notes are slips that the counts give away."
-    verdict = judge(claims, Settings("paper"))
-    return Section("Appendix: parameters", words, verdict, "Counted, not trained.", [table, *notes])
+    finding = f"{equal} of {len(rows)} published counts are met to the digit."
+    return section("Appendix: parameters", words, Part(finding, claims, [table, *notes]), "Counted, not trained.")
 
 
-def _assembled(title: str, paper: str, found: list[tuple[Settings, Group]], parts: object) -> Section:
-    """A section from the most telling settings, with the others below it; `parts` gives claims and blocks of a
-    group."""
-    assert callable(parts)
-    if not found:
-        claims, blocks = parts(None, {})
-        return Section(title, paper, judge(claims, None), "No runs.", [claim_table(claims), *blocks])
-    settings, group = found[0]
-    claims, blocks = parts(settings, group)
-    origin = sources(settings, group.values())
-    section = Section(title, paper, judge(claims, settings), origin, [claim_table(claims), *blocks])
-    for settings, group in found[1:]:
-        claims, more = parts(settings, group)
-        note = Note(sources(settings, group.values()))
-        heading = Heading(f"{title.split(': ')[-1].capitalize()}, {settings.words}", 3)
-        section.blocks.extend([heading, judge(claims, settings), note, claim_table(claims), *more])
-    return section
+def _values(group: Group, row: str, model: str, figure: str = "") -> list[float]:
+    """A figure of every seed of a cell, that by which it is judged if none is named; nothing if it was not run."""
+    summary = group.get((row, model))
+    return [] if summary is None else summary.values(figure) if figure else summary.figures
+
+
+def _solving(group: Group, row: str, model: str) -> list[bool]:
+    """Whether each seed of a cell solved its task."""
+    return group[row, model].solving if (row, model) in group else []
 
 
 # --- single tasks -----------------------------------------------------------------------------------------------------
@@ -60,92 +56,93 @@ def _assembled(title: str, paper: str, found: list[tuple[Settings, Group]], part
 def single(evidence: Evidence) -> Section:
     """Table 1 and Figure 2 (a)."""
 
-    def parts(settings: Settings | None, group: Group) -> tuple[list[Claim], list[Block]]:
-        claims = [claim for task in SINGLE for claim in _single_claims(group, task)]
-        if settings is None:
-            rows = [(task, number(ntm), number(nutm)) for task, (ntm, nutm) in PUBLISHED_SINGLE.items()]
-            return claims, [Table(("task", "NTM, paper", "NUTM, paper"), rows, caption="Published, best of five runs.")]
-        return claims, learning(
-            "single",
-            settings,
-            group,
-            "wrong bits per test sequence (N-grams: bits of cross-entropy)",
-            _single_note(group),
+    def part(settings: Settings, group: Group) -> Part:
+        reached, ahead = ([claim(group, task) for task in SINGLE] for claim in (_reached, _no_worse))
+        claims = [claim for pair in zip(reached, ahead, strict=True) for claim in pair]
+        held = [f"{sum(c.holds is True for c in kind)} of {len(kind)}" for kind in (reached, ahead)]
+        finding = (
+            f"NUTM's best of five seeds reaches the published number in {held[0]} tasks, and is no worse than NTM's in "
+            f"{held[1]}."
+            if group
+            else "There are no runs."
         )
+        if not group:
+            rows = [(task, number(ntm), number(nutm)) for task, (ntm, nutm) in PUBLISHED_SINGLE.items()]
+            return Part(finding, claims, [Table(("task", "NTM, paper", "NUTM, paper"), rows)])
+        note = Note(
+            "The paper's bit error is Σ|p−y| without a threshold: compare it with the column of that name. N-grams are "
+            "in bits of cross-entropy: compare the column best; their optimum is the best possible. Other figures "
+            "count thresholded bits."
+        )
+        blocks = learning("single", settings, group, f"{WRONG} (N-grams: bits of cross-entropy)")
+        return Part(finding, claims, [note, *blocks])
 
     paper = (
         "Table 1 has the best of five runs on sequences longer than those trained on, in bit errors per sequence; "
         "Figure 2 (a) the training losses. NUTM (two programs) is at least as good as NTM in every task and learns "
-        "faster in all but Copy. Below, a number counts as reached within five per cent or half a bit of it, and a "
-        "model as no worse than another within half a bit; ours are the best of the first five seeds, too."
+        "faster in all but Copy. Claims are about the best of five seeds, too: where we have more, about most choices "
+        "of five among them. A number counts as reached within five per cent or half a bit of it, and a model as no "
+        "worse than another within half a bit."
     )
-    return _assembled("Table 1 and Figure 2 (a): single tasks", paper, evidence.groups("single"), parts)
+    return by_settings("Table 1 and Figure 2 (a): single tasks", paper, evidence.groups("single"), part)
 
 
-def _single_claims(group: Group, task: str) -> list[Claim]:
-    """That NUTM's best run reaches what was published, under the paper's measure, and is no worse than NTM's."""
-    best = {}
-    for model in ("ntm", "nutm"):
-        seeds = group.get((task, model))
-        if seeds is not None and seeds.finished:
-            measure = "cross_entropy_bits" if task == "ngrams" else "l1_errors"
-            best[model] = min(figures[measure] for figures in seeds.scores[:PUBLISHED_SEEDS])
+def _papers(group: Group, task: str, model: str) -> list[float]:
+    """The seeds of a task by the measure of the paper's table."""
+    return _values(group, task, model, "cross_entropy_bits" if task == "ngrams" else "l1_errors")
+
+
+def _reached(group: Group, task: str) -> Claim:
     published = PUBLISHED_SINGLE[task][1]
-    factor, slack = TOLERANCE
-    reached = best["nutm"] <= max(factor * published, published + slack) if "nutm" in best else None
-    ahead = best["nutm"] <= best["ntm"] + slack if len(best) == 2 else None
-    ours = f"{number(best['nutm'])}, " if "nutm" in best else ""
-    return [
-        Claim(f"{task}: NUTM reaches the published number ({ours}paper {number(published)})", reached),
-        Claim(f"{task}: NUTM's best is no worse than NTM's", ahead),
-    ]
+    limit = max(TOLERANCE[0] * published, published + TOLERANCE[1])
+    words = f"{task}: NUTM's best of five seeds reaches {number(published)}"
+    return best_within(words, _papers(group, task, "nutm"), [(limit, 1.0)], PUBLISHED_SEEDS)
 
 
-def _single_note(group: Group) -> str:
-    words = (
-        "The paper's bit error is Σ|p−y| without a threshold: compare it with the column of that name. The other "
-        "figures count thresholded bits."
-    )
-    optima = [seeds.summary.extra["optimum_bits"] for (row, _), seeds in group.items() if row == "ngrams"
-              and "optimum_bits" in seeds.summary.extra]  # fmt: skip
-    if optima:
-        words += (
-            f" For N-grams the best possible cross-entropy is {number(optima[0])} bits, the mean of the seeds' tests."
-        )
-    return words
+def _no_worse(group: Group, task: str) -> Claim:
+    theirs = _papers(group, task, "ntm")
+    limits = [(value + TOLERANCE[1], p) for value, p in best_of(theirs, PUBLISHED_SEEDS)] if theirs else []
+    words = f"{task}: NUTM's best of five seeds is no worse than NTM's"
+    return best_within(words, _papers(group, task, "nutm"), limits, PUBLISHED_SEEDS)
 
 
 # --- ablation ---------------------------------------------------------------------------------------------------------
 
 ABLATION = {
-    "direct": "direct attention (DA) falls behind in the end",
-    "key-value": "key-value attention without the loss on keys (KV) is no better",
-    "uniform": "uniform programs (UP) are no better",
-    "ntm": "NTM is no better",
-    "ntm-2-heads": "NTM with two heads is no better",
+    "direct": "with direct attention (DA)",
+    "key-value": "without the loss on keys (KV)",
+    "uniform": "with uniform programs (UP)",
+    "ntm": "NTM",
+    "ntm-2-heads": "NTM with two heads",
 }
 
 
 def ablation(evidence: Evidence) -> Section:
     """Figure 2 (b)."""
+    row = "associative-recall"
 
-    def parts(settings: Settings | None, group: Group) -> tuple[list[Claim], list[Block]]:
-        row = "associative-recall"
-        claims = []
-        for model, words in ABLATION.items():
-            better = compare(group, row, "nutm", model)
-            claims.append(Claim(words, None if better is None else better >= 0))
-        if settings is None:
-            return claims, []
-        return claims, learning("ablation", settings, group, "wrong bits per test sequence")
+    def part(settings: Settings, group: Group) -> Part:
+        solved = {model: _solving(group, row, model) for model in ("nutm", *ABLATION)}
+        claims = [
+            oftener(f"NUTM learns it more often than {words}", solved["nutm"], solved[model])
+            for model, words in ABLATION.items()
+        ]
+        counts = [f"{words} in {sum(solved[model])}" for model, words in ABLATION.items() if solved[model]]
+        finding = (
+            f"NUTM solves Associative Recall in {sum(solved['nutm'])} of {len(solved['nutm'])} seeds, "
+            f"{', '.join(counts)}."
+            if counts
+            else "There are no runs."
+        )
+        return Part(finding, claims, learning("ablation", settings, group, WRONG, apart=True))
 
     paper = (
         "Figure 2 (b) has the training losses on Associative Recall when a part is taken away: direct attention is "
         "fast and shallow, key-value attention converges, the loss on keys helps further, uniform programs and a "
-        "second head fall behind. Here a model counts as better if more of its seeds solve the task, or as many in "
-        "fewer iterations."
+        "second head fall behind. Here claims are about the share of seeds that solve the task (validation loss below "
+        "0.01), in points of a hundred, with the difference's interval by Newcombe's method."
     )
-    return _assembled("Figure 2 (b): ablation", paper, evidence.groups("ablation"), parts)
+    return by_settings("Figure 2 (b): ablation", paper, evidence.groups("ablation"), part)
 
 
 # --- sequencing -------------------------------------------------------------------------------------------------------
@@ -154,23 +151,23 @@ def ablation(evidence: Evidence) -> Section:
 def sequencing(evidence: Evidence) -> Section:
     """Figure 4."""
 
-    def parts(settings: Settings | None, group: Group) -> tuple[list[Claim], list[Block]]:
-        claims = []
+    def part(settings: Settings, group: Group) -> Part:
+        claims, learned = [], []
         for task in SEQUENCING:
-            nutm = group.get((task, "nutm"))
-            share = nutm.summary.solved if nutm is not None else None
-            claims.append(Claim(f"{task}: NUTM learns it in most seeds", None if share is None else share > 0.5))
-            better = compare(group, task, "nutm", "ntm")
-            claims.append(Claim(f"{task}: NUTM learns it better than NTM", None if better is None else better > 0))
-        if settings is None:
-            return claims, []
-        return claims, learning("sequencing", settings, group, "wrong bits per test sequence")
+            nutm, ntm = (_solving(group, task, model) for model in ("nutm", "ntm"))
+            told, most = (f"{sum(nutm)} of {len(nutm)} seeds", sum(nutm) > len(nutm) / 2) if nutm else ("", None)
+            claims.append(Claim(f"{task}: NUTM learns it in most seeds", told, most))
+            claims.append(oftener(f"{task}: NUTM learns it more often than NTM", nutm, ntm))
+            if nutm and ntm:
+                learned.append(f"{task} {sum(nutm)} of {len(nutm)} and {sum(ntm)} of {len(ntm)}")
+        finding = f"Seeds that learn it, NUTM and NTM: {'; '.join(learned)}." if learned else "There are no runs."
+        return Part(finding, claims, learning("sequencing", settings, group, WRONG))
 
     paper = (
         "Figure 4 has the training losses on sequences of tasks in an order told at the beginning. NTM gets stuck in "
         "one of the subtasks; NUTM learns to change programs when a new subtask begins."
     )
-    return _assembled("Figure 4: sequences of tasks", paper, evidence.groups("sequencing"), parts)
+    return by_settings("Figure 4: sequences of tasks", paper, evidence.groups("sequencing"), part)
 
 
 # --- continual --------------------------------------------------------------------------------------------------------
@@ -179,40 +176,47 @@ def sequencing(evidence: Evidence) -> Section:
 def continual(evidence: Evidence) -> Section:
     """Figure 5."""
 
-    def parts(settings: Settings | None, group: Group) -> tuple[list[Claim], list[Block]]:
-        phases = {model: [outcome.phases for outcome in seeds.finished] for (_, model), seeds in group.items()}
+    def part(settings: Settings, group: Group) -> Part:
+        phases = {model: [outcome.phases for outcome in summary.finished] for (_, model), summary in group.items()}
         phases = {model: seeds for model, seeds in phases.items() if seeds}
         # A run cut to fewer iterations than there are tasks has learned the first of them only.
         learned = min((len(seed) for seeds in phases.values() for seed in seeds), default=0)
-        last = {model: fmean(fmean(seed[-1].values()) for seed in seeds) for model, seeds in phases.items()}
-        ahead = last["nutm"] > last["ntm"] if {"ntm", "nutm"} <= last.keys() else None
-        kept = None
-        if "nutm" in phases and learned > 1:
-            kept = fmean(next(iter(seed[1].values())) for seed in phases["nutm"]) > 0.99
+        nutm, ntm = (_values(group, "continual", model) for model in ("nutm", "ntm"))
+        still = [next(iter(seed[1].values())) for seed in phases.get("nutm", []) if learned > 1]
         claims = [
-            Claim("NUTM remembers more than NTM after the last task, on average", ahead),
-            Claim("NUTM still copies perfectly after Repeat Copy", kept),
-        ]
-        if settings is None or not phases:
-            return claims, []
-        tasks = list(next(iter(phases.values()))[0][0])
-        rows = [
-            (model.upper(), after, *(number(fmean(seed[n][task] for seed in seeds), 3) for task in tasks))
-            for model, seeds in phases.items()
-            for n, after in enumerate(tasks[:learned])
-        ]
-        return claims, [
-            Table(("model", "after", *tasks), rows, words=2, caption="Bit accuracy on every task, mean over seeds."),
-            Picture(
-                f"continual-{settings.directory}",
-                lambda: figures.continual(phases),
-                f"Bit accuracy on each of the four tasks after each was learned, {settings.words}; on the right their "
-                "average. Lines on bars are one standard deviation over seeds, the dotted line is guessing.",
+            more("NUTM remembers more than NTM after the last task, on average over tasks", nutm, ntm, 3),
+            Claim(
+                "NUTM still copies perfectly (99 %) after Repeat Copy",
+                f"{fmean(still):.3f}, mean of {len(still)} seeds" if still else "",
+                fmean(still) > 0.99 if still else None,
             ),
         ]
+        if not phases:
+            return Part("There are no runs.", claims, [])
+        means = [f"{model.upper()} {number(fmean(group['continual', model].figures), 3)}" for model in phases]
+        tasks = list(next(iter(phases.values()))[0][0])
+        rows = [
+            (model.upper(), after, *(number(mean[task], 3) for task in tasks), group["continual", model].count)
+            for model in phases
+            for after, mean in zip(tasks[:learned], group["continual", model].phases, strict=False)
+        ]
+        columns = ("model", "after", *tasks, "seeds")
+        table = Table(columns, rows, words=2, caption="Bit accuracy on every task, mean over seeds.")
+        bars = "Lines on bars are one standard deviation over seeds, the" if _several(phases) else "The"
+        picture = Picture(
+            f"continual-{settings.directory}",
+            lambda: figures.continual(phases),
+            f"Bit accuracy on each of the tasks after each was learned, {settings.words}; on the right their "
+            f"average. {bars} dotted line is guessing.",
+        )
+        return Part(f"Mean accuracy after the last task: {', '.join(means)}.", claims, [table, picture])
 
     paper = (
         "Figure 5 has the accuracy on four tasks that are learned one after another. NUTM, with one program a task by "
         "hard attention, forgets less than NTM, and nothing of Copy after Repeat Copy."
     )
-    return _assembled("Figure 5: continual learning", paper, evidence.groups("continual"), parts)
+    return by_settings("Figure 5: continual learning", paper, evidence.groups("continual"), part)
+
+
+def _several(seeds: dict[str, list[tuple[dict[str, float], ...]]]) -> bool:
+    return any(len(phases) > 1 for phases in seeds.values())
