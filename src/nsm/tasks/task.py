@@ -49,6 +49,8 @@ class Task(OneOf):
     """Draw lengths per sequence (True), or once per batch as the published code does (False)."""
     test: Task | None = field(default=None, kw_only=True)
     """The task by which a trained machine is tested, longer say; None: this one."""
+    held_out: Task | None = field(default=None, kw_only=True)
+    """The task by which progress is judged and the best checkpoint chosen, longer say; None: this one."""
 
     # --- a sequence ---------------------------------------------------------------------------------------------------
 
@@ -138,8 +140,13 @@ class Task(OneOf):
     # --- other forms of the task --------------------------------------------------------------------------------------
 
     def validation(self) -> Task:
-        """The task by which progress is judged: this one, with lengths drawn for every sequence."""
+        """Sequences like those of training: this task, with lengths drawn for every sequence."""
         return replace(self, ragged=True)
+
+    @property
+    def validated(self) -> Task:
+        """The task by which progress is judged: `held_out`, or one like that of training."""
+        return self.validation() if self.held_out is None else self.held_out
 
     @property
     def tested(self) -> Task:
