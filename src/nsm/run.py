@@ -199,7 +199,7 @@ class Run(RunDirectory):
         """The task that the machine is put to, the seed of its sequences, and the size of the tape if it is another."""
         experiment = self.experiment
         experiment.task.require()
-        task = experiment.task.tested if choose("like", like, LIKE) == "test" else experiment.task.validation()
+        task = experiment.task.tested if choose("like", like, LIKE) == "test" else experiment.task.like_training()
         seed = experiment.seed if seed is None else at_least("seed", seed, 0)
         if slots is not None:
             at_least("slots", slots, 1)

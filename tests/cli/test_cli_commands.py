@@ -475,7 +475,7 @@ def test_eval_on_sequences_like_those_of_training(trained, nsm):
     assert (row["settings"]["like"], row["settings"]["ranges"]) == ("training", {"length": [1, 20]})
     task = RunDirectory(trained).experiment.task
     assert not task.ragged
-    expected = evaluate(RunDirectory(trained).machine("best"), task.validation(), 30, 0).averages()
+    expected = evaluate(RunDirectory(trained).machine("best"), task.like_training(), 30, 0).averages()
     assert row["figures"] == expected
     assert json.loads(nsm(*arguments, "--length", 4).out)["settings"]["ranges"] == {"length": [4, 4]}
 

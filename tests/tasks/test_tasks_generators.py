@@ -29,6 +29,7 @@ VARIANTS: dict[str, Task] = {
     **{f"{name}, train": task for name, task in TASKS.items()},
     **{f"{name}, test": task.tested for name, task in TASKS.items()},
     "narrow copy": Copy(width=1, length=(1, 2)),
+    "copy with blank vectors": Copy(width=4, length=(1, 6), blank=0.4),
     "repeat copy without a marker": RepeatCopy(width=3, length=(1, 3), repeats=(1, 3), end_marker=False),
     "repeat copy of the authors": get("repeat-copy", "authors").tested,
     "repeat copy, one count": RepeatCopy(length=(1, 2), repeats=(4, 4), normalise=(4, 4)),
@@ -97,6 +98,20 @@ def test_lengths_are_even_over_the_whole_range():
     lengths = Counter(int(length) - 2 for batch in batches for length in batch.decoding)
     assert set(lengths) == set(range(3, 10))
     assert evenly(lengths, 7)
+
+
+def test_a_share_of_the_vectors_is_made_blank_and_the_rest_is_as_it_was():
+    plain, task = Copy(length=(10, 10)), Copy(length=(10, 10), blank=0.05)
+    pairs = zip(plain.block(0, 0, 0, 200, 10), task.block(0, 0, 0, 200, 10), strict=True)
+    places = [(before.inputs[1:11, :, :8], after.inputs[1:11, :, :8]) for before, after in pairs]
+    before, after = (np.concatenate(found, axis=1) for found in zip(*places, strict=True))
+    changed = (before != after).any(axis=2)
+    assert not after[changed].any()
+    # 20,000 vectors of which 1 in 256 is blank already: five deviations on either side.
+    assert changed.mean() == pytest.approx(0.05 * 255 / 256, abs=5 * (0.05 * 0.95 / 20_000) ** 0.5)
+    assert (changed.mean(axis=1) > 0.02).all(), "some place is never blank"
+    twice = (~after.any(axis=2)[1:] & ~after.any(axis=2)[:-1]).mean()
+    assert twice == pytest.approx((0.05 + 0.95 / 256) ** 2, rel=0.4), "blanks are not independent"
 
 
 def test_lengths_and_repeats_are_even_and_independent():

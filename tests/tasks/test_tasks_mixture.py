@@ -51,7 +51,7 @@ def test_tasks_are_drawn_in_proportion_to_unequal_weights(weights):
     ids=["mixture", "padded", "sequence"],
 )
 def test_progress_is_judged_by_sequences_of_all_lengths_of_every_part(around):
-    task = around(RepeatCopy(ragged=False)).validation()
+    task = around(RepeatCopy(ragged=False)).like_training()
     assert all(single.ragged for single in task.singles())
     longest = next(iter(task.examination(0, 1, 40)))
     assert len(set(longest.lengths.tolist())) > 1

@@ -143,7 +143,7 @@ def test_easy_episodes_become_fewer_until_there_are_none():
 
 
 def test_progress_is_judged_without_easy_episodes():
-    assert Omniglot(easy_steps=100).validation() == Omniglot()
+    assert Omniglot(easy_steps=100).like_training() == Omniglot()
 
 
 # --- turned and moved -------------------------------------------------------------------------------------------------

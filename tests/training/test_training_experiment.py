@@ -124,12 +124,14 @@ def test_noise_on_a_cell_needs_a_cell():
     refused("cell_noise needs an lstm controller, was 'gru'", lambda: small(machine=machine, cell_noise=0.1))
 
 
-def test_a_machine_of_other_sizes_than_the_task_or_its_test():
+def test_a_machine_of_other_sizes_than_the_task_or_its_test_or_what_is_validation():
     small().check()
     wider = replace(small().machine, input_size=5)
     refused("^copy has 4 inputs and 2 outputs, the machine 5 and 2", small(machine=wider).check)
     other = replace(TASK, test=Copy(width=3))
     refused("^the test of copy has 5 inputs and 3 outputs, the machine 4 and 2", small(task=other).check)
+    other = replace(TASK, validation=Copy(width=3))
+    refused("^the validation of copy has 5 inputs and 3 outputs, the machine 4 and 2", small(task=other).check)
 
 
 def test_it_is_frozen_and_has_a_name():

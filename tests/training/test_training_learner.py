@@ -210,6 +210,17 @@ def test_the_default_preset_has_both_where_they_help():
         assert recipe("nutm").schedule != recipe("nutm", "paper").schedule, "every single task has settings of ours"
 
 
+@pytest.mark.parametrize("recipe", [recipes.copy, recipes.long_copy])
+def test_copying_is_trained_and_judged_with_blank_vectors_and_tested_without(recipe):
+    for model in ("ntm", "nutm"):
+        task = recipe(model).task
+        validation, longest = task.validation, task.length[1]
+        assert (task.blank, validation.blank, task.test.blank) == (0.05, 0.05, 0.0)
+        assert validation.length == (3 * longest, 3 * longest)
+        assert validation.length[1] < task.test.length[0], "what chooses a machine is not what it is tested by"
+        assert recipe(model, "paper").task == replace(task, blank=0.0, validation=None)
+
+
 def test_sorting_starts_from_a_random_tape_and_comes_back_when_it_is_thrown_off():
     for name in ("priority-sort", "copy+priority-sort"):
         for model in ("ntm", "nutm"):

@@ -10,6 +10,7 @@ import torch
 
 from nsm.checks import UserError
 from nsm.machine import Machine
+from nsm.tasks import Copy
 from nsm.training import loop
 from nsm.training import run as run_module
 from nsm.training.callbacks import Callback
@@ -121,6 +122,24 @@ def test_where_training_draws_the_tape_validation_sequences_see_the_smallest_and
     assert evaluate(machine, task, *options).averages() != line["validation"]
     test = evaluate(machine, TASK.test, experiment.schedule.test_sequences, experiment.seed).averages()
     assert outcome.last == Score(12, test)
+
+
+@pytest.mark.parametrize("random_slots", [False, True])
+def test_progress_is_judged_by_what_is_validation(tmp_path, random_slots):
+    longer = Copy(width=2, length=(4, 4))
+    experiment = small(task=replace(TASK, validation=longer), random_slots=random_slots)
+    outcome = train(experiment, tmp_path, "fused")
+    run = RunDirectory(tmp_path)
+    looks = {line["step"]: line["validation"] for line in run.lines() if "validation" in line}
+    options = (experiment.schedule.validation_sequences, experiment.seed, VALIDATION)
+    for which in ("best", "last"):
+        machine, step = run.machine(which, "fused"), run.checkpoint(which).step
+        slots = 6 if random_slots else None  # as many as a sequence needs: two flags, four vectors
+        assert evaluate(machine, longer, *options, slots=slots).averages() == looks[step]
+        assert evaluate(machine, TASK.like_training(), *options, slots=slots).averages() != looks[step]
+    assert outcome.best_step == min(looks, key=lambda step: looks[step]["loss"])
+    assert outcome.last is not None
+    assert outcome.last.figures == evaluate(run.machine("last", "fused"), TASK.test, 6, experiment.seed).averages()
 
 
 # --- solved -----------------------------------------------------------------------------------------------------------

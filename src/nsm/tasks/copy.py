@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from nsm.tasks.layout import Phases, Segment
 from nsm.tasks.randomness import Draws
-from nsm.tasks.ranges import Range, check_count, check_range
+from nsm.tasks.ranges import Range, check_count, check_range, check_share
 from nsm.tasks.task import PhasedTask
 
-_LENGTH, _VECTORS = range(2)
+_LENGTH, _VECTORS, _BLANK = range(3)
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,20 @@ class Copy(PhasedTask):
     Attributes:
         width: bits of a vector.
         length: range of L.
+        blank: share of vectors that are made all zeros, besides the one in 2^width that is by chance. To a machine
+            such a step looks like one of the answer, and random vectors show it two in a row once in 65,536.
     """
 
     ranges: ClassVar[tuple[str, ...]] = ("length",)
 
     width: int = 8
     length: Range = (1, 20)
+    blank: float = 0.0
 
     def __post_init__(self) -> None:
         check_count(self, "width")
         check_range(self, "length")
+        check_share(self, "blank")
 
     @property
     def input_size(self) -> int:
@@ -46,7 +50,10 @@ class Copy(PhasedTask):
 
     def make_phases(self, draws: Draws) -> Phases:
         lengths = draws.structure.integers(_LENGTH, self.length)
-        vectors = Segment.of(draws.bits(_VECTORS, self.length[1], self.width), lengths)
+        bits = draws.bits(_VECTORS, self.length[1], self.width)
+        if self.blank:
+            bits[draws.uniform(_BLANK, self.length[1]) < self.blank] = 0
+        vectors = Segment.of(bits, lengths)
         start = Segment.flag(draws.sequences, channel=self.width)
         end = Segment.flag(draws.sequences, channel=self.width + 1)
         return Phases(encoding=(start, vectors, end), decoding=(vectors,))

@@ -69,8 +69,8 @@ class Mixture(Task):
         """Every task on the common channels, by name, in order."""
         return {task.name: Padded(task, self.input_size, self.output_size) for task in self.mixed}
 
-    def validation(self) -> Task:
-        return replace(self, ragged=True, mixed=tuple(task.validation() for task in self.mixed))
+    def like_training(self) -> Task:
+        return replace(self, ragged=True, mixed=tuple(task.like_training() for task in self.mixed))
 
     def require(self) -> None:
         for task in self.mixed:

@@ -106,7 +106,7 @@ class Omniglot(Classification):
     def require(self) -> None:
         self._characters()
 
-    def validation(self) -> "Omniglot":
+    def like_training(self) -> "Omniglot":
         return replace(self, easy_steps=0)
 
     def min_slots(self, batch: Batch) -> int:

@@ -70,8 +70,8 @@ class Padded(Task):
         for batch in task.examination(seed, stream, sequences, filling):
             yield batch._replace(inputs=_wider(batch.inputs, self.inputs), targets=_wider(batch.targets, self.outputs))
 
-    def validation(self) -> Task:
-        return replace(self, ragged=True, task=self.task.validation())
+    def like_training(self) -> Task:
+        return replace(self, ragged=True, task=self.task.like_training())
 
     def require(self) -> None:
         self.task.require()

@@ -32,6 +32,13 @@ def check_range(task: object, field: str, least: int = 1) -> None:
         )
 
 
+def check_share(task: object, field: str) -> None:
+    """Refuse a field that is not a number from 0 to 1."""
+    value = getattr(task, field)
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise UserError(f"{type(task).__name__}.{field} is {value!r}: it must be a number from 0 to 1.")
+
+
 def with_ranges(task: Task, **ranges: int | Range) -> Task:
     """The task with some of its ranges changed: `with_ranges(copy, length=(50, 60))`.
 

@@ -95,8 +95,8 @@ class Sequencing(Task):
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Metrics:
         return metrics.measure(logits, batch, self.subtask_names)
 
-    def validation(self) -> Task:
-        return replace(self, ragged=True, subtasks=tuple(subtask.validation() for subtask in self.subtasks))
+    def like_training(self) -> Task:
+        return replace(self, ragged=True, subtasks=tuple(subtask.like_training() for subtask in self.subtasks))
 
     def singles(self) -> tuple[Task, ...]:
         return self.subtasks

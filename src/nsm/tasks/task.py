@@ -49,6 +49,8 @@ class Task(OneOf):
     """Draw lengths per sequence (True), or once per batch as the published code does (False)."""
     test: Task | None = field(default=None, kw_only=True)
     """The task by which a trained machine is tested, longer say; None: this one."""
+    validation: Task | None = field(default=None, kw_only=True)
+    """The task by which progress is judged and the best checkpoint chosen, longer say; None: this one."""
 
     # --- a sequence ---------------------------------------------------------------------------------------------------
 
@@ -137,9 +139,14 @@ class Task(OneOf):
 
     # --- other forms of the task --------------------------------------------------------------------------------------
 
-    def validation(self) -> Task:
-        """The task by which progress is judged: this one, with lengths drawn for every sequence."""
+    def like_training(self) -> Task:
+        """Sequences like those of training: this task, with lengths drawn for every sequence."""
         return replace(self, ragged=True)
+
+    @property
+    def validated(self) -> Task:
+        """The task by which progress is judged: `validation`, or one like that of training."""
+        return self.like_training() if self.validation is None else self.validation
 
     @property
     def tested(self) -> Task:

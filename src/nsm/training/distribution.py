@@ -2,7 +2,7 @@
 
 torchrun starts the processes and numbers them; the number is called a rank. Every rank draws the whole batch, its noise
 and the size of its tape, which follow from the seed and the step, and takes its own sequences of it. The gradients of
-all parts are added up in one message a step. Rank 0 alone looks at held-out sequences and writes files.
+all parts are added up in one message a step. Rank 0 alone looks at validation sequences and writes files.
 
 The loop asks an `Alone` or a `Ranks` and need not know which. An `Alone` costs nothing.
 """

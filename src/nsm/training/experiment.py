@@ -168,10 +168,11 @@ class Experiment:
         from_json(Experiment, to_json(self, "experiment"), "experiment")
         self.task.require()
         task, machine = self.task, self.machine
-        for name, form in ((task.name, task), (f"the test of {task.name}", task.tested)):
+        forms = {"": task, "the test of ": task.tested, "the validation of ": task.validated}
+        for what, form in forms.items():
             if (form.input_size, form.output_size) != (machine.input_size, machine.output_size):
                 raise UserError(
-                    f"{name} has {form.input_size} inputs and {form.output_size} outputs, "
+                    f"{what}{task.name} has {form.input_size} inputs and {form.output_size} outputs, "
                     f"the machine {machine.input_size} and {machine.output_size}"
                 )
 

@@ -291,7 +291,8 @@ class _Loop:
         return improved
 
     def _validation(self, task: Task) -> dict[str, float]:
-        """Figures on fixed sequences of the training distribution; of the phase just trained, in continual learning.
+        """Figures on fixed sequences of the training distribution, or of what is held out; of the phase just trained,
+        in continual learning.
 
         Lengths are drawn per sequence even if training draws them per batch: two batches would be two lengths. Where
         training draws the size of the tape, it is the smallest: a machine that relies on blank slots is right on all
@@ -299,7 +300,7 @@ class _Loop:
         """
         step = self.progress.step
         self.learner.check(step)
-        figures = self._figures(task.validation(), VALIDATION, tight=self.schedule.random_slots)
+        figures = self._figures(task.validated, VALIDATION, tight=self.schedule.random_slots)
         _check_finite(figures, f"the validation loss became {figures['loss']} at iteration {step}")
         return figures
 

@@ -48,7 +48,7 @@ def watch(evidence: Evidence) -> list[Watched]:
     """Every machine there is on validation sequences."""
     found = []
     for trained in evidence.machines(*WATCHED):
-        task = trained.run.experiment.task.validation()
+        task = trained.run.experiment.task.like_training()
         runs = execute(trained.run.machine(), task, SEQUENCES, memory=False, extremes=False)
         found.append(Watched(trained, runs))
     return found
