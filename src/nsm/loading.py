@@ -16,9 +16,9 @@ TAKEN = "load takes a directory that save_pretrained wrote, a run's directory, o
 def load(path: str | Path, backend: str = "auto") -> Machine:
     """A machine in evaluation mode from a directory that `save_pretrained` wrote, a run's, or a checkpoint's.
 
-    A run, also one kept under `results/models`, gives its best machine, that of the lowest validation loss, as `nsm eval`
-    takes it; the newest if there is no best one yet. Nothing that is read is executed, and all is checked before it is
-    used.
+    A run, also one kept under `results/models`, gives its best machine, that of the lowest validation loss, as
+    `nsm eval` takes it; the newest if there is no best one yet. Nothing that is read is executed, and all is checked
+    before it is used.
 
     Raises:
         UserError: there is no machine, or it is damaged.
