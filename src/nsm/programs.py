@@ -107,7 +107,7 @@ def orthogonality_loss(keys: Tensor) -> Tensor:
 
 
 def annealing(step: int, initial: float = 0.1, decay: float = 0.9) -> float:
-    """η_t, the weight of l_p at a training step: `initial` · `decay`^step."""
+    """η_t = initial · decay^t, the weight of l_p at training step t."""
     return float(initial * decay**step)
 
 

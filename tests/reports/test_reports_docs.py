@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import nsm
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 OPTIONS = (ROOT / "tests" / "cli" / "options.txt").read_text().splitlines()
@@ -78,3 +80,17 @@ def test_the_table_of_equations_names_code_that_exists():
         for name in re.findall(r"`([A-Za-z_]+(?:\.[A-Za-z_]+)?)`", names or ""):
             last = name.split(".")[-1]
             assert re.search(rf"(class|def) {last}\b|\b{last}:", source), f"{file} has no {name}"
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", ROOT / "docs", tmp_path]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    pages = {path.stem for path in tmp_path.glob("*.html")}
+    assert pages >= {path.stem for path in (ROOT / "docs").glob("*.md")}
+
+
+def test_every_public_name_is_on_the_api_page():
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    missing = [name for name in nsm.__all__ if not name.startswith("_") and not re.search(rf"\b{name}\b", text)]
+    assert missing == []
