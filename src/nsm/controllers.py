@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Never
+from typing import NamedTuple, Never, cast
 
 import torch
 import torch.nn.functional as F
@@ -122,17 +122,17 @@ class StateNetwork(nn.Module, ABC):
         """Its layer norms: of the gates in their order, then of the cell."""
         return ()
 
-    def forward(self, x: Tensor, state: Any, noise: Tensor | None = None) -> tuple[Tensor, ControllerState]:
+    def forward(self, x: Tensor, state: ControllerState, noise: Tensor | None = None) -> tuple[Tensor, ControllerState]:
         """One step. `noise` (B, size) is added to an LSTM's cell."""
         ours, theirs = F.linear(x, self.weight_ih, self.bias_ih), None
-        if self.weight_hh is not None:
+        if self.weight_hh is not None and not isinstance(state, NoState):
             theirs = F.linear(state.hidden, self.weight_hh, self.bias_hh)
-        return self.advance(ours, theirs, state, noise)
+        return self.advance(ours, cast(Never, theirs), cast(Never, state), noise)
 
     # Never: each network takes the state it makes itself, so a type checker allows any there and no call of this one.
     @abstractmethod
     def advance(
-        self, ours: Tensor, theirs: Any, state: Never, noise: Tensor | None = None
+        self, ours: Tensor, theirs: Never, state: Never, noise: Tensor | None = None
     ) -> tuple[Tensor, ControllerState]:
         """The step after both products: `ours` = W x + b, and `theirs` = U h + b′ where there is a state (B, rows)."""
 

@@ -11,12 +11,12 @@ Both products are mixed afterwards. The state before the first step and layer no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Never, cast
 
 import torch
 from torch import Tensor, nn
 
-from nsm.controllers import ControllerState, StateNetwork
+from nsm.controllers import ControllerState, NoState, StateNetwork
 from nsm.programs import ProgramKeys, Programs, Querying
 from nsm.stored_modules import mixed_linear
 
@@ -39,14 +39,14 @@ class StatePrograms(ProgramKeys):
                 setattr(self.network, name, nn.Parameter(stack))
 
     def forward(
-        self, x: Tensor, state: Any, weights: Tensor, noise: Tensor | None = None
+        self, x: Tensor, state: ControllerState, weights: Tensor, noise: Tensor | None = None
     ) -> tuple[Tensor, ControllerState]:
         """One step by the mixture of programs. x (B, inputs), weights (B, P)."""
         network = self.network
         ours, theirs = mixed_linear(x, network.weight_ih, network.bias_ih, weights), None
-        if network.weight_hh is not None:
+        if network.weight_hh is not None and not isinstance(state, NoState):
             theirs = mixed_linear(state.hidden, network.weight_hh, network.bias_hh, weights)
-        return network.advance(ours, theirs, state, noise)
+        return network.advance(ours, cast(Never, theirs), cast(Never, state), noise)
 
 
 class StoredStateNetwork(Querying):
@@ -66,7 +66,7 @@ class StoredStateNetwork(Querying):
         return self.memory.network.initial_state(batch)
 
     def forward(
-        self, x: Tensor, state: Any, noise: Tensor | None = None, choice: Tensor | None = None
+        self, x: Tensor, state: ControllerState, noise: Tensor | None = None, choice: Tensor | None = None
     ) -> tuple[Tensor, ControllerState, Tensor]:
         """One step, and the program weights (B, P) that made it. x (B, inputs); `choice` (B, P) is Gumbel noise."""
         seen = torch.cat([x, state.hidden], dim=-1) if state else x

@@ -282,7 +282,7 @@ def test_the_default_start_is_a_matter_of_ordinary_options(nsm):
     paper, default = recipes.babi(preset="paper"), recipes.babi()
     assert (default.machine.interface.keys, default.machine.interface.sharpness) == ("written", 10.0)
     assert (paper.machine.interface.keys, paper.machine.interface.sharpness) == ("own", 0.0)
-    assert (default.schedule.batch_size, recipes.find("babi-1")().schedule.batch_size) == (32, 8)
+    assert (default.schedule.batch_size, recipes.babi(preset="paper").schedule.batch_size) == (8, 32)
     start = ["--controller.input-gain", "1", "--controller.forget-bias", "0"]
     start += ["--interface.keys", "own", "--interface.sharpness", "0"]
     said = nsm("train", "babi", *start, "--dry-run")

@@ -148,7 +148,7 @@ def test_a_run_without_a_directory_lands_under_runs(nsm, tmp_path, monkeypatch):
             {"task.length": [2, 4], "task.test.length": [9, 9]},
         ),
         (
-            ["--task.width", "3", "--task.test.width", "3"],
+            ["--task.width", "3", "--task.test.width", "3", "--task.validation.width", "3"],
             {"task.width": 3, "machine.input_size": 5, "machine.output_size": 3},
         ),
         (["--backend", "reference"], {}),

@@ -161,7 +161,7 @@ def test_help_of_a_task_explains_every_option_and_has_its_value(nsm, name, monke
 def test_help_has_the_values_of_the_preset_that_is_asked_for(nsm, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     ours, papers = (nsm("train", "copy", *preset, "--help").out for preset in ([], ["--preset", "paper"]))
-    for said, rate, iterations in ((ours, "0.0002", "20000"), (papers, "0.0001", "100000")):
+    for said, rate, iterations in ((ours, "0.0002", "12000"), (papers, "0.0001", "100000")):
         assert f"Learning rate of the first update. (default: {rate})" in said
         assert f"Updates, one batch each. (default: {iterations})" in said
     assert "--programs.count" not in nsm("train", "copy", "--model", "ntm", "--help").out

@@ -438,7 +438,7 @@ def test_question_answering_that_is_not_over_shows_its_last_epoch(root):
     (curves, tasks) = [block for block in section.blocks if isinstance(block, Picture)]
     (line,) = curves.draw().axes[0].lines
     assert line.get_ydata().tolist() == [0.5, 0.25]
-    assert line.get_xdata() == pytest.approx([100 / 1763, 200 / 1763]), "1,763 batches of 32 are an epoch"
+    assert line.get_xdata() == pytest.approx([100 / 7050, 200 / 7050]), "7,050 batches of 8 are an epoch"
     assert curves.caption.endswith("A line is a seed. No run is over.")
     assert "ours" not in tasks.caption, "there are no bars of ours in it"
     assert not tasks.draw().axes[0].patches

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -168,8 +169,11 @@ class Reproduce:
         left = [job for job in planned if job not in published]
         with tables.Display(name, left) as tick:
             ended = campaign.run(left, engine, tick)
-        found = self._table(name, planned, published, shown)
-        if len(ended) < len(left) or any(status.word == "interrupted" for status in ended.values()):
+        interrupted = len(ended) < len(left) or any(status.word == "interrupted" for status in ended.values())
+        # Of a terminal that was closed nothing can be said any more, but that the runs are saved is still true.
+        with suppress(OSError) if interrupted else nullcontext():
+            found = self._table(name, planned, published, shown)
+        if interrupted:
             raise Interrupted
         return found, [f"{job.name} failed: {status.reason}" for job, status in ended.items() if status.reason]
 
