@@ -123,6 +123,13 @@ EXHIBITS = (
         "At the first sight of a character it can only guess; from the second on it mostly knows. Draw a character of "
         "your own twice, and see whether it knows it again.",
     ),
+    Exhibit(
+        "babi",
+        "Question answering",
+        "babi/staged/babi/nutm-4",
+        "One machine for twenty kinds of questions. Type a story of your own: where somebody is, who gave what to "
+        "whom, what somebody is afraid of.",
+    ),
 )
 
 
