@@ -6,7 +6,7 @@ rest is a plain network, or four stored programs of that size, mixed for every i
 that it has as many parameters.
 
     python examples/stored_cnn.py                        # seconds, one seed: to see it work
-    python examples/stored_cnn.py --seeds 5 --steps 400  # the numbers of docs/stored-programs.md
+    python examples/stored_cnn.py --seeds 5 --steps 400  # the numbers of docs/howto/module.md
 """
 
 import argparse

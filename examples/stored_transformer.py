@@ -6,7 +6,7 @@ tables. Three blocks: a plain one, one with four stored programs of that size, m
 as wide as the four together, with as many parameters.
 
     python examples/stored_transformer.py                        # seconds, one seed: to see it work
-    python examples/stored_transformer.py --seeds 5 --steps 500  # the numbers of docs/stored-programs.md
+    python examples/stored_transformer.py --seeds 5 --steps 500  # the numbers of docs/howto/module.md
 """
 
 import argparse

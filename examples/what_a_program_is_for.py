@@ -43,5 +43,6 @@ for head, control in (("read 1", 0), ("write 1", 1)):
         weights = trace.programs[:, :, control, program]
         used = [100 * float(weights[phase & running].mean()) for phase in (listens, ~listens)]
         wrong, _ = tried(nsm.ForbidProgram(head, program))
-        print(f"{head} runs program {program + 1} to {used[0]:2.0f}% listening, {used[1]:2.0f}% answering;", end="")
+        shares = f"{used[0]:2.0f}% reading the input, {used[1]:2.0f}% answering"
+        print(f"{head}, program {program + 1}: weight {shares};", end="")
         print(" forbidden:" + "".join(f" {share:5.1f}%" for share in wrong), flush=True)

@@ -1,5 +1,6 @@
 # Sourced by ./nsm and ./check: makes .venv/ in the checkout and keeps it up to date with what is declared.
 # usage: prepare [extra]     installs the project, with an extra from pyproject.toml if one is named
+# PYTHON names the interpreter of a new .venv/; without it, it is the newest that is found.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 prepare() {
@@ -8,7 +9,7 @@ prepare() {
     wanted=$(cat "$here/pyproject.toml" "$here/constraints.txt" | cksum)
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
 
-    for python in python3.13 python3.12 python3.11 python3; do
+    for python in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
         if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi
         python=
     done

@@ -1,4 +1,7 @@
-"""What every test runs under: one thread, no chance in the property tests, and uninitialised memory that shows."""
+"""What every test runs under: one thread, no chance in the property tests, and uninitialised memory that shows.
+
+And which of them are thorough: those that `./check --all` adds.
+"""
 
 import os
 from dataclasses import replace
@@ -18,8 +21,29 @@ torch.use_deterministic_algorithms(True)
 settings.register_profile("deterministic", derandomize=True, database=None, deadline=None, max_examples=40)
 settings.load_profile("deterministic")
 
+TESTS = Path(__file__).parent
 REAL_DATA = Path(os.environ.get("NSM_DATA", "."))
 """Where the real data lies, if it does."""
+
+
+THOROUGH_FILES = (
+    "cli/test_cli_ray.py",
+    "fused/test_cache.py",  # compiles, over and over
+    "fused/test_targets.py",
+    "reports/test_reports_published.py",
+    "training/test_training_soak.py",
+    "test_attack.py",
+    "test_examples.py",
+)
+THOROUGH_FIXTURES = {"browser", "two"}
+"""A Chromium, and runs under torchrun."""
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what takes a browser, a cluster, several processes or minutes; single tests mark themselves."""
+    for item in items:
+        if item.path.relative_to(TESTS).as_posix() in THOROUGH_FILES or THOROUGH_FIXTURES & set(item.fixturenames):
+            item.add_marker(pytest.mark.thorough)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -58,6 +82,7 @@ MEMORIES = {
     "lrua-read-first": LRUA(slots=6, width=3, read_heads=2, write_heads=2, order="read-first"),
     "dnc": DNC(slots=6, width=3, read_heads=2),
     "dnc-links": DNC(slots=6, width=3, read_heads=2, links=True),
+    "dnc-masked": DNC(slots=6, width=3, read_heads=2, masked=True, erase_freed=True),
 }
 
 

@@ -24,7 +24,7 @@ def script():
     spec.loader.exec_module(module)
     yield module
     sys.path[:] = path
-    for name in ("attack", "mutations"):
+    for name in ("attack", "attack_cases", "attack_child", "attack_world", "mutations"):
         del sys.modules[name]
 
 
@@ -109,8 +109,8 @@ def test_a_hang_is_counted_and_ended(attack, evaluation_of, monkeypatch):
     assert found(attack) == ["hang"]
 
 
-def test_endless_work_that_was_asked_for_is_no_hang_if_it_can_be_stopped(attack, script, evaluation_of, monkeypatch):
-    monkeypatch.setattr(script, "PATIENCE", 0.5)
+def test_endless_work_that_was_asked_for_is_no_hang_if_it_can_be_stopped(attack, evaluation_of, monkeypatch):
+    monkeypatch.setattr("attack_child.PATIENCE", 0.5)
     instead_of_reading(monkeypatch, lambda run: time.sleep(600))
     attack.run([evaluation_of(endless=True)])
     assert found(attack) == []

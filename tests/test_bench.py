@@ -199,6 +199,7 @@ def test_jax_says_what_it_does_not_cover():
         peers.build("jax", work, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("default")  # inductor's own are not ours
 def test_compiled_steps_equal_ours():
     try:
@@ -255,15 +256,15 @@ def test_a_failure_is_told_and_is_the_exit_code(tiny, monkeypatch):
     monkeypatch.setattr(peers, "build", lambda name, work, threads: Wrong(work))
     said = call("bench", "--no-growth", "--only", "sort", "--seconds", SECONDS)
     assert said.code == 1
-    assert "not equal to ours and was not timed: " in said.out
+    assert "differs from ours and was not timed: " in said.out
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--only", "nothing"], "no shape fits"),
+        (["--only", "nothing"], "no shape matches"),
         (["--peers", "eager,jaks"], "did you mean 'jax'?"),
-        (["--picture", "speed.gif"], "a picture is a .png or a .svg"),
+        (["--picture", "speed.gif"], "picture must end with .png or .svg"),
         (["--seconds", "0"], "seconds must be"),
     ],
 )
@@ -283,7 +284,7 @@ def test_the_picture_has_every_time_and_the_limit():
     figure = drawing.picture([row, {**row, "failure": "wrong"}])
     marks = {line.get_label(): line.get_xdata().tolist() for line in figure.axes[0].lines}
     assert marks == {
-        "operations ÷ speed of a GEMM": [row["limit_us"]],
+        "bound: operations at GEMM speed": [row["limit_us"]],
         "training loop": [row["loop_us"]],
         "public API": [row["public_us"]],
         "inference": [row["inference_us"]],

@@ -26,10 +26,34 @@ def wrong_and_perfect(printed):
     return found
 
 
+def complete_machine(printed):
+    wrong, perfect = wrong_and_perfect(printed)
+    assert wrong < 0.1
+    assert perfect > 95
+    steps = numbers(r"step +\d+, \w+: state programs +(\d+)% +(\d+)%, output programs +(\d+)% +(\d+)%", printed)
+    assert len(steps) == 14
+    assert all(abs(a + b - 100) <= 1 and abs(c + d - 100) <= 1 for a, b, c, d in steps)
+    for number in (0, 2):  # each network's choice depends on the step
+        assert max(step[number] for step in steps) - min(step[number] for step in steps) > 20
+    alone = numbers(r"state program \d alone: ([\d.]+)% of the bits wrong", printed)
+    assert len(alone) == 2
+    assert min(wrong for (wrong,) in alone) > 5
+
+
 def custom_memory(printed):
     wrong, perfect = wrong_and_perfect(printed)
     assert wrong < 0.1
     assert perfect > 95
+
+
+def continual_learning(printed):
+    """Chance is one bit of two; the other task's answers are the wrong ones."""
+    found = numbers(r"after \w+: copy ([\d.]+)%, invert ([\d.]+)%", printed)
+    (forgetting, single), (remembering, other) = found[1], found[3]
+    assert forgetting < 70 < 90 < single
+    assert min(remembering, other) > 90
+    assert remembering == found[2][0]
+    assert numbers(r"programs claimed: (\d)", printed) == [[2]]
 
 
 def dataset_task(printed):
@@ -88,26 +112,26 @@ def lightning_module(printed):
 
 
 def what_a_program_is_for(printed):
-    """The table of docs/interventions.md."""
+    """The table of docs/howto/interventions.md."""
     ((copy, recall),) = numbers(r"undisturbed: +([\d.]+)% +([\d.]+)%", printed)
     assert copy < 1 < recall < 10
-    found = numbers(r"(\d+)% listening, +(\d+)% answering; forbidden: +([\d.]+)% +([\d.]+)%", printed)
+    found = numbers(r"(\d+)% reading the input, +(\d+)% answering; forbidden: +([\d.]+)% +([\d.]+)%", printed)
     assert len(found) == 6
-    (_, _, *first), (listening, _, *second), (_, answering, *third) = found[:3]
-    assert listening > 75
+    (_, _, *first), (reading, _, *second), (_, answering, *third) = found[:3]
+    assert reading > 75
     assert answering > 85
     assert min(*first, *second, *third) > 10
-    document = (EXAMPLES.parent / "docs/interventions.md").read_text()
+    document = (EXAMPLES.parent / "docs/howto/interventions.md").read_text()
     rows = re.findall(r"\| (\d+)% \| (\d+)% \| ([\d.]+)% \| ([\d.]+)% \|", document)
     assert [[float(number) for number in row] for row in rows] == [pytest.approx(row, abs=1.01) for row in found]
 
 
 CHECKS = [
-    *(custom_memory, dataset_task, lightning_module, own_task),
+    *(complete_machine, continual_learning, custom_memory, dataset_task, lightning_module, own_task),
     *(step_by_step, stored_cnn, stored_program_mlp, stored_transformer, truncated_backpropagation),
     what_a_program_is_for,
 ]
-RUNS = {"custom_memory": "stack", "dataset_task": "parity", "own_task": "reverse"}
+RUNS = {"complete_machine": "complete", "custom_memory": "stack", "dataset_task": "parity", "own_task": "reverse"}
 """What they leave in runs/."""
 
 
@@ -228,4 +252,4 @@ def test_a_class_of_a_notebook_is_found_again_in_it(tmp_path):
     command = [sys.executable, "-m", "nsm", "eval", "runs/reverse"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
-    assert "define it again, or train with one that lies in a module" in ran.stderr
+    assert "define it again, or train with a class in a module" in ran.stderr

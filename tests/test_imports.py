@@ -28,8 +28,9 @@ class Room(NamedTuple):
 ROOMS = {
     "version": Room(),
     "names": Room(),
-    "checks": Room(),
-    "files": Room("checks"),
+    "system": Room(),
+    "checks": Room("system"),
+    "files": Room("checks system"),
     "documents": Room("files"),
     "tree": Room("checks"),
     # Tasks: without the model, and without a compiler.
@@ -48,36 +49,40 @@ ROOMS = {
     "stored_modules": Room("attention checks precision programs", "torch"),
     "state_programs": Room("controllers programs stored_modules", "torch"),
     "description": Room("controllers memories programs"),
-    "operands": Room("controllers memories programs", "torch"),
+    "operands": Room("controllers memories programs state_programs", "torch"),
     "pretrained": Room("checks files documents tree", "torch safetensors"),
     "fused": Room(
-        "attention checks files similarity controllers memories programs description", "numpy torch numba llvmlite"
+        "attention system checks files similarity controllers memories programs description",
+        "numpy torch numba llvmlite",
     ),
     "config": Room("checks controllers memories programs"),
     "state": Room("pytree controllers", "torch"),
     "arguments": Room("checks pytree config state", "numpy torch"),
+    "familiarity": Room("", "torch"),
     "backends": Room("checks operands fused state", "torch"),
     "network": Room(
         "attention names checks pytree trace controllers memories programs state_programs description operands config "
         "state arguments",
         "torch",
     ),
+    "repertoire": Room("checks config familiarity network state", "torch"),
     "interventions": Room("checks memories network state", "torch"),
+    "hub": Room("checks documents pretrained network", "huggingface_hub"),
     "machine": Room(
         "checks pytree trace controllers memories programs operands pretrained config state arguments backends network "
-        "interventions",
+        "repertoire interventions hub",
         "torch",
     ),
     "sizes": Room("checks pytree config machine", "torch"),
     # What is done with both.
     "training": Room(
-        "version checks files documents tree pytree programs pretrained fused machine sizes tasks",
+        "version system checks files documents tree pytree programs pretrained fused machine repertoire sizes tasks",
         "numpy torch safetensors wandb",
     ),
     "loading": Room("names checks documents pretrained machine training"),
     "optim": Room("checks fused", "torch"),
     "experiments": Room(
-        "names checks files documents tree data controllers memories programs machine tasks training",
+        "names system checks files documents tree data controllers memories programs machine sizes tasks training",
         "numpy torch scipy ray",
     ),
     "reports": Room(
@@ -98,19 +103,20 @@ ROOMS = {
         "optim experiments reports bar run api"
     ),
     "commands": Room(
-        "names checks tree data plots machine tasks training experiments bench reports screen bar run",
+        "names system checks tree data plots machine tasks training experiments bench reports screen bar run",
         "numpy torch tyro rich",
     ),
-    "cli": Room("version checks training commands", "tyro"),
+    "cli": Room("version system checks training commands", "tyro"),
     "__main__": Room("cli"),
 }
 MODEL = (
     *("similarity", "pytree", "plots", "trace", "controllers", "memories"),
     *("attention", "precision", "programs", "stored_modules", "state_programs"),
     *("description", "operands", "pretrained", "fused"),
-    *("config", "state", "arguments", "backends", "network", "interventions", "machine", "sizes"),
+    *("config", "state", "arguments", "backends", "network", "interventions", "hub", "machine", "sizes"),
+    *("familiarity", "repertoire"),
 )
-BY_NAME = {("nsm", "__getattr__"), ("nsm.commands.plugins", "load_plugins")}
+BY_NAME = {("nsm", "__getattr__"), ("nsm.commands.options", "load_plugins")}
 """The functions that import by name: what type checkers see as imports, and what the user asks for."""
 
 
@@ -237,7 +243,7 @@ def test_tasks_know_no_model_and_the_model_knows_no_task():
     for name in ("data", "tasks"):
         assert everything_below[name].isdisjoint(MODEL)
     for name in MODEL:
-        assert everything_below[name] <= {"names", "checks", "files", "documents", "tree", *MODEL}
+        assert everything_below[name] <= {"names", "system", "checks", "files", "documents", "tree", *MODEL}
     assert everything_below["fused"].isdisjoint({"machine", "operands"})
 
 
@@ -247,6 +253,7 @@ def test_the_model_needs_few_packages():
         "plots": {"matplotlib"},
         "pretrained": {"safetensors"},
         "fused": {"numba", "llvmlite"},
+        "hub": {"huggingface_hub"},
     }
 
 
@@ -366,7 +373,7 @@ HIDDEN = "import importlib\ndef {}(name):\n    importlib.import_module(name)"
         ("files.py", "__import__('nsm.cli')"),
         ("files.py", HIDDEN.format("__getattr__")),
         ("__init__.py", HIDDEN.format("other")),
-        ("commands/plugins.py", HIDDEN.format("other")),
+        ("commands/options.py", HIDDEN.format("other")),
     ],
 )
 def test_the_check_refuses_what_it_can_not_follow(tmp_path, path, text):
@@ -380,7 +387,7 @@ def test_the_check_refuses_what_it_can_not_follow(tmp_path, path, text):
 def test_the_check_lets_two_functions_import_by_name(tmp_path):
     (tmp_path / "nsm" / "commands").mkdir(parents=True)
     (tmp_path / "nsm" / "__init__.py").write_text(HIDDEN.format("__getattr__"))
-    (tmp_path / "nsm" / "commands" / "plugins.py").write_text(HIDDEN.format("load_plugins"))
+    (tmp_path / "nsm" / "commands" / "options.py").write_text(HIDDEN.format("load_plugins"))
     assert {name for _, _, name in imports(tmp_path / "nsm")} == {"importlib"}
 
 

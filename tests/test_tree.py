@@ -250,7 +250,7 @@ def test_another_class_of_the_same_name_is_not_ours(monkeypatch):
         ("Task", r"^config\.kind must be one of"),
         ("PhasedTask", r"^config\.kind must be one of"),
         ("x" * 10_000, r"x…'"),
-        (":", r"which is not one of nsm's"),
+        (":", r"which is not part of nsm"),
         ("no_such_module:Task", r"import no_such_module first \(--import no_such_module\)"),
         ("x" * 10_000 + ":Task", r"import x{120}… first"),
         ("os:system", r"os has no such Task"),
@@ -263,8 +263,8 @@ def test_another_class_of_the_same_name_is_not_ours(monkeypatch):
         ("nsm.tasks.copy:Copy.__class__", r"has no such Task"),
         ("nsm.tasks.copy:Copy..", r"has no such Task"),
         ("nsm.tasks.copy:", r"has no such Task"),
-        ("test_tree:NoTask", r"which is not one of nsm's"),
-        ("__main__:Gone", r"define it again, or train with one that lies in a module"),
+        ("test_tree:NoTask", r"which is not part of nsm"),
+        ("__main__:Gone", r"define it again, or train with a class in a module"),
     ],
 )
 def test_hostile_kinds_are_refused_in_a_sentence(kind, message):
@@ -303,7 +303,7 @@ def test_a_tree_that_is_too_deep_is_refused():
     data = {"kind": "Copy"}
     for _ in range(300):
         data = {"kind": "Copy", "test": data}
-    with pytest.raises(UserError, match="lies too deep"):
+    with pytest.raises(UserError, match="is nested too deep"):
         from_json(Task, data)
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "ProgramMemory",
     "Programs",
     "ProgressBar",
+    "Repertoire",
     "Result",
     "Run",
     "Schedule",
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
         SwapSlots,
     )
     from nsm.loading import load
-    from nsm.machine import MANN, NUTM, Interface, Machine, MachineConfig, MachineState, Noise, Trace
+    from nsm.machine import MANN, NUTM, Interface, Machine, MachineConfig, MachineState, Noise, Repertoire, Trace
     from nsm.memories import DNC, LRUA, NTM, Addresses, Head, Memory, MemoryConfig
     from nsm.programs import ProgramMemory, Programs, StoredProgramLinear, annealing
     from nsm.reports.viewer import Page
@@ -108,7 +109,7 @@ else:
         "nsm.interventions": "EraseSlot ForbidProgram ForceProgram Intervention MoveHead PlaceHead SilenceNoise "
         "SwapSlots",
         "nsm.loading": "load",
-        "nsm.machine": "MANN NUTM Interface Machine MachineConfig MachineState Noise Trace",
+        "nsm.machine": "MANN NUTM Interface Machine MachineConfig MachineState Noise Repertoire Trace",
         "nsm.memories": "DNC LRUA NTM Addresses Head Memory MemoryConfig",
         "nsm.programs": "ProgramMemory Programs StoredProgramLinear annealing",
         "nsm.reports.viewer": "Page",

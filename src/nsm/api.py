@@ -1,4 +1,4 @@
-"""`nsm.train`, `nsm.open`, `nsm.view`: from a task to a machine at work, in a line each."""
+"""`nsm.train`, `nsm.open`, `nsm.view`: train a machine, open its run, watch it compute."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ def train(
     backend: str = "auto",
     device: str = "cpu",
 ) -> Run:
-    """Train a machine, or resume the run that was started in `out`; a finished one is opened.
+    """Train a machine, or resume the run in `out`; a finished one is opened.
 
     Args:
-        what: a recipe by name ("copy"), a complete `Experiment`, or a task, also one of your own.
-        machine: what learns it. Its shape counts: weights are drawn by the seed, unless it is given as `start`, too.
-            Without it, an `nsm.NUTM` that fits the task.
-        out: the run's directory; runs/TASK-MODEL-SEED if not given.
-        optimiser: in place of the experiment's, or of what is usual for a task of your own (Adam, 1e-3).
-        schedule: iterations, batch size and the like, in place of the experiment's.
-        seed: of weights, data and noise, in place of the experiment's.
-        start: a run, a saved machine's directory or a machine whose weights it starts from.
-        callbacks: what watches it: `nsm.ProgressBar()`, `nsm.TensorBoard()`, your own `nsm.Callback`.
-        backend: "auto", "reference" or "fused".
-        device: any torch device, for the reference.
+        what: a recipe by name ("copy"), a task, also your own, or a complete `Experiment`.
+        machine: the machine to train, of which only the shape counts: weights are random unless it is also given as
+            `start`. By default an `nsm.NUTM` that fits the task.
+        out: directory of the run; by default runs/TASK-MODEL-SEED.
+        optimiser: replaces the experiment's; for your own task the default is Adam, 1e-3.
+        schedule: iterations, batch size and so on; replaces the experiment's.
+        seed: random seed for weights, data and noise; replaces the experiment's.
+        start: a run, the directory of a saved machine, or a machine, whose weights the run starts from.
+        callbacks: `nsm.ProgressBar()`, `nsm.TensorBoard()`, your own `nsm.Callback`.
+        backend: "auto", "reference" (plain PyTorch) or "fused" (CPU kernels).
+        device: any PyTorch device, for the reference.
 
     Returns:
-        The run, finished. Ctrl-C leaves it at its last checkpoint, from which the same call resumes.
+        The finished run. After Ctrl-C the same call resumes from the last checkpoint.
 
     Raises:
-        UserError: something is wrong with the arguments, or `out` holds another run.
+        UserError: an argument is wrong, or `out` holds another run.
     """
     experiment = _experiment(what, machine)
     experiment = replace(
@@ -87,26 +87,26 @@ def _config(machine: object) -> MachineConfig:
 
 
 def open(path: str | Path) -> Run:
-    """The run in a directory, finished or not; also one published under results/models."""
+    """Open the run in a directory, finished or not; also a machine published under results/models."""
     run = Run(path)
-    run.experiment  # noqa: B018 — says what is wrong if it is none
+    run.experiment  # noqa: B018 — raises the error if it is not a run
     return run
 
 
 @torch.no_grad()
 def view(machine: nn.Module, x: Tensor, *, out: str | Path | None = None, title: str = "", bits: bool = True) -> Page:
-    """Watch a machine at work on an input of your own.
+    """Watch a machine compute on your own input.
 
     Args:
-        machine: a machine, or a larger model with one in it.
-        x: what the machine is given, (T, B, I), or (T, I) for one sequence, or as its `batch_first` wants it; what the
-            larger model is given, whatever that is.
-        out: where to write the page; not given, view.html, and in a notebook nowhere.
-        title: what the page is called.
-        bits: outputs are logits of bits; else of one choice among all.
+        machine: a machine, or a larger model with one machine in it.
+        x: the input of the machine, (T, B, I), or (T, I) for one sequence, batch first if it has `batch_first`; or the
+            input of the larger model.
+        out: file to write the page to; by default view.html, and in a notebook none.
+        title: title of the page.
+        bits: outputs are logits of bits; else of a choice among all.
 
     Returns:
-        The page, which a notebook shows by itself.
+        The page, which a notebook displays.
     """
     inside, seen = _seen(machine, x)
     training = inside.training
@@ -123,13 +123,13 @@ def view(machine: nn.Module, x: Tensor, *, out: str | Path | None = None, title:
 
 
 def _seen(model: nn.Module, x: Tensor) -> tuple[Machine, Tensor]:
-    """The machine in a model, and what it is given when the model is given x."""
+    """The machine in a model, and its input when the model's is x."""
     if isinstance(model, Machine):
         return model, x
     inside = [module for module in model.modules() if isinstance(module, Machine)]
     if len(inside) != 1:
         raise UserError(
-            f"view takes a model with one machine in it, this one has {len(inside)}: give the machine itself"
+            f"view takes a model with one machine in it, this one has {len(inside)}: pass the machine itself"
         )
     given: list[Tensor] = []
     hook = inside[0].register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
@@ -141,7 +141,7 @@ def _seen(model: nn.Module, x: Tensor) -> tuple[Machine, Tensor]:
         hook.remove()
         model.train(training)
     if not given or not isinstance(given[0], Tensor):
-        raise UserError("the model did not give its machine a tensor when it was given x")
+        raise UserError("the model did not call its machine with a tensor")
     return inside[0], given[0]
 
 

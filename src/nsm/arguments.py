@@ -1,4 +1,4 @@
-"""The arguments of a machine's forward pass, checked: one clear sentence for what can't be computed."""
+"""Checks of the arguments of a machine's forward pass."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from nsm.checks import UserError
 from nsm.config import MachineConfig
@@ -16,11 +17,11 @@ from nsm.pytree import check_like
 from nsm.state import MachineState, Noise
 
 Lengths = Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]
-"""How long each sequence of a batch is."""
+"""The length of each sequence of a batch."""
 FORMS = 64
-"""How many forms of states a machine remembers: one for each batch size and number of slots."""
+"""Forms of states that a machine remembers, one for each batch size and number of slots."""
 Forms = dict[tuple[int | None, int | None], Any]
-"""What states have to be like, by batch size and number of slots."""
+"""The form of a state, by batch size and number of slots."""
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype | None:
@@ -32,7 +33,7 @@ def autocast_dtype(x: Tensor) -> torch.dtype | None:
 
 
 def check_input(x: object, size: int, dtype: torch.dtype, *shapes: tuple[str, ...]) -> None:
-    """x is to have one of the shapes, whose last axis I has `size` numbers, and the precision of the weights."""
+    """x must have one of the shapes, whose last axis I is `size`, and the precision of the weights."""
     if (
         isinstance(x, Tensor)
         and any(x.dim() == len(axes) for axes in shapes)
@@ -45,9 +46,19 @@ def check_input(x: object, size: int, dtype: torch.dtype, *shapes: tuple[str, ..
     if not isinstance(x, Tensor):
         raise UserError(f"x must be a tensor of shape {wanted}, was {type(x).__name__}")
     if x.dim() not in map(len, shapes) or x.shape[-1] != size or 0 in x.shape:
-        raise UserError(f"x must have shape {wanted}, none of it 0, was {tuple(x.shape)}")
+        raise UserError(f"x must have shape {wanted}, was {tuple(x.shape)}{_remedy(x, size, shapes[-1])}")
     if x.dtype != dtype and (autocast_dtype(x) is None or not x.is_floating_point()):
         raise UserError(f"x must be {dtype} like the weights, was {x.dtype}")
+
+
+def _remedy(x: Tensor, size: int, axes: tuple[str, ...]) -> str:
+    """What to do about x: for a missing dimension a call that adds it."""
+    if 0 in x.shape:
+        return "; no dimension may be 0"
+    if x.dim() != len(axes) - 1 or x.shape[-1:] != (size,):
+        return ""
+    name, axis = ("batch", axes.index("B")) if "B" in axes else ("time", axes.index("T"))
+    return f"; add a {name} dimension with x.unsqueeze({axis})"
 
 
 def check_lengths(lengths: Lengths | None, steps: int, batch: int) -> Tensor | None:
@@ -55,7 +66,7 @@ def check_lengths(lengths: Lengths | None, steps: int, batch: int) -> Tensor | N
     if lengths is None:
         return None
     if torch.compiler.is_compiling() and isinstance(lengths, Tensor):
-        return lengths.to("cpu", torch.int64)  # what they are is only known when they come: the operator looks then
+        return lengths.to("cpu", torch.int64)  # unknown until they are computed: the operator checks them
     try:
         ends = lengths.tolist() if hasattr(lengths, "tolist") else list(lengths)
         ends = [end.item() if isinstance(end, np.generic) else end for end in ends]
@@ -70,7 +81,7 @@ def check_lengths(lengths: Lengths | None, steps: int, batch: int) -> Tensor | N
 
 
 def check_noise(noise: Noise, shape: tuple[int, ...], config: MachineConfig, heads: int) -> None:
-    """The noise of a pass of `shape`, (T, B) and so on, of a machine with so many control heads."""
+    """The noise of a pass of `shape`, such as (T, B), of a machine with so many control heads."""
     programs = config.programs.count if config.programs else 0
     expected = ((*shape, config.controller.size), (*shape, heads, programs))
     for name, drawn, size in zip(Noise._fields, noise, expected, strict=True):
@@ -87,15 +98,15 @@ def check_state(
     initial: Callable[[int | None, int | None], MachineState],
     forms: Forms | None,
 ) -> None:
-    """A state is to be like an initial one; `forms` are those already seen, None if none is to be remembered."""
+    """A state must have the form of an initial one; `forms` caches these, unless it is None."""
     if not isinstance(state, MachineState):
-        raise UserError(f"state must be a MachineState, as initial_state() makes it, was {type(state).__name__}")
+        raise UserError(f"state must be a MachineState, as from initial_state(), was {type(state).__name__}")
     tape = getattr(state.memory, "memory", None)
     slots = tape.shape[-2] if isinstance(tape, Tensor) and tape.dim() == (2 if batch is None else 3) else None
     if forms is None:
         check_like("state", state, initial(batch, slots))
         return
-    # What a state has to be like does not change: a machine that is run step by step is not to make one every time.
+    # Cached, because a machine that runs step by step would make an initial state for every step.
     known = forms.get((batch, slots))
     if known is None:
         known = _form(initial(batch, slots))
@@ -106,6 +117,13 @@ def check_state(
 
 
 def _form(state: MachineState) -> Any:
-    """What a state consists of: types of tuples, and shapes of tensors or whatever else is in their place."""
+    """The types of a state's tuples, and the shapes of its tensors or the types of what is in their place."""
     leaves = *state.controller, *state.memory, state.read
     return type(state.controller), type(state.memory), [getattr(leaf, "shape", type(leaf)) for leaf in leaves]
+
+
+def repacked(x: PackedSequence, out: Tensor, lengths: Tensor) -> PackedSequence:
+    """out (T, B, O) packed in the order of x."""
+    if x.sorted_indices is not None:
+        out, lengths = out[:, x.sorted_indices], lengths[x.sorted_indices.cpu()]
+    return x._replace(data=pack_padded_sequence(out, lengths).data)

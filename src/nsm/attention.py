@@ -1,4 +1,4 @@
-"""How a program is attended to (Eqs. 3–4): from a query and a strength to a weight per program, one strategy a mode."""
+"""Attention to programs (Eqs. 3–4): from a query and a strength to a weight per program; one strategy per mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def key_value_logits(query: Tensor, strength: Tensor, keys: Tensor) -> Tensor:
 
 
 def direct_logits(query: Tensor, strength: Tensor, keys: Tensor) -> Tensor:
-    """β k: the query network names the programs itself, no key is matched. query (…, P), strength (…, 1) → (…, P)."""
+    """β k: the query network puts out the logits itself, without keys. query (…, P), strength (…, 1) → (…, P)."""
     return strength * query
 
 
@@ -27,26 +27,40 @@ def softmax_weights(logits: Tensor, noise: Tensor | None, temperature: float) ->
 
 
 def gumbel_weights(logits: Tensor, noise: Tensor | None, temperature: float) -> Tensor:
-    """One program, chosen by Gumbel-max on the logits; the gradient is that of the softmax at `temperature`.
+    """One program, chosen by Gumbel-max on the logits; its gradient is that of the softmax at `temperature`.
 
     Without noise (evaluation) the choice is greedy. logits, noise (…, P) → one-hot (…, P).
     """
     if noise is not None:
         logits = logits + noise
     soft = torch.softmax(logits / temperature, dim=-1)
-    # Not F.one_hot: it looks at the numbers, which vmap can't have.
+    # Not F.one_hot, which depends on values and fails under vmap.
     hard = (logits.argmax(dim=-1, keepdim=True) == torch.arange(logits.shape[-1], device=logits.device)).to(soft.dtype)
     return hard + (soft - soft.detach())
 
 
+def gumbel_probabilities(logits: Tensor, noise: Tensor | None, temperature: float) -> Tensor:
+    """softmax((w + noise) / temperature) of w = softmax(logits): the published code adds its noise to probabilities.
+
+    As probabilities are at most 1, the mixture is nearly uniform at its temperature of 10. (…, P) → (…, P).
+    """
+    weights = torch.softmax(logits, dim=-1)
+    weights = weights if noise is None else weights + noise
+    # A program that is forbidden, by a logit of −∞, gets no weight.
+    return torch.softmax((weights / temperature).masked_fill(logits == -torch.inf, -torch.inf), dim=-1)
+
+
 @dataclass(frozen=True)
 class Attention:
-    """An attention strategy: how logits come about, and how they become weights."""
+    """An attention strategy: how logits are computed, and how they become weights."""
 
     logits: Callable[[Tensor, Tensor, Tensor], Tensor] | None
     weights: Callable[[Tensor, Tensor | None, float], Tensor]
     has_keys: bool
     noisy: bool = False
+    """Whether Gumbel noise is drawn in training."""
+    noisy_tests: bool = False
+    """Whether Gumbel noise is drawn in tests too."""
 
 
 ATTENTION: dict[str, Attention] = {
@@ -54,11 +68,14 @@ ATTENTION: dict[str, Attention] = {
     "direct": Attention(direct_logits, softmax_weights, has_keys=False),
     "uniform": Attention(None, softmax_weights, has_keys=False),
     "gumbel": Attention(key_value_logits, gumbel_weights, has_keys=True, noisy=True),
+    "gumbel-probabilities": Attention(
+        key_value_logits, gumbel_probabilities, has_keys=True, noisy=True, noisy_tests=True
+    ),
 }
 
 
 def seed_from(weights: Tensor) -> int:
-    """A seed that follows from weights just drawn: whoever has others has other noise, and their seed decides both."""
+    """A seed derived from initial weights, so that the seed of the weights also decides the noise."""
     if weights.is_meta:
         return 0
     return int.from_bytes(weights.detach().flatten()[:2].to("cpu", torch.float32).numpy().tobytes(), "little") >> 1

@@ -1,4 +1,4 @@
-"""The fused back end from a machine's side: when it is taken, and a forward pass on it."""
+"""The fused backend as a machine uses it: when it applies, and a forward pass on it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nsm.state import MachineState, Noise
 
 logger = logging.getLogger("nsm")
 _told: set[str] = set()
-"""What has been said once about the fused back end and is not said again."""
+"""Warnings about the fused backend that have been logged; each is logged once."""
 
 
 def operands_for(backend: str, operands: Callable[[], list[Tensor]]) -> list[Tensor] | None:
-    """The weights for the fused back end, or None if the reference is to run."""
+    """The weights for the fused backend, or None for the reference."""
     if backend == "reference":
         return None
     try:
@@ -27,7 +27,7 @@ def operands_for(backend: str, operands: Callable[[], list[Tensor]]) -> list[Ten
             raise UserError(f"backend 'fused' doesn't cover {reason}; backend 'reference' does") from None
         if not reason.plain and str(reason) not in _told:
             _told.add(str(reason))
-            logger.warning("nsm: the fused back end doesn't cover %s; using the reference, which is slower", reason)
+            logger.warning("nsm: the fused backend doesn't cover %s; using the reference, which is slower", reason)
         return None
 
 
@@ -41,8 +41,8 @@ def fused(
     trace: bool | str,
     noise: Noise,
 ) -> tuple[Tensor, MachineState, list[Tensor]]:
-    """All steps in one operator: the outputs, the final state, and what was traced, in the operator's order."""
-    # Not at the top: Numba takes half as long to import as torch, and the reference has no use for it.
+    """All steps in one operator: the outputs, the final state and the traces, in the operator's order."""
+    # Not at the top: Numba takes half as long to import as torch, and the reference does without.
     from nsm.fused import kernels, operators
 
     level = {False: 0, True: kernels.WITH_ADDRESSES, "memory": kernels.WITH_TAPES}[trace]

@@ -1,26 +1,27 @@
-"""The progress of a run, for a person who waits for it."""
+"""The progress of a run on a terminal, in a notebook or as plain lines."""
 
 from __future__ import annotations
 
-import sys
+import math
 import time
 from importlib.util import find_spec
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from nsm.checks import printable
-from nsm.screen import Pace, console
+from nsm.screen import Pace, about, console, say
 from nsm.tasks import Task
 from nsm.training.callbacks import Callback
 from nsm.training.progress import Progress as RunProgress
 from nsm.training.run import Line, RunDirectory
 
 REFRESH = 0.2
-"""Seconds between two looks at a bar."""
+"""Seconds between two updates of a bar."""
+FIRST = 3.0
+"""Seconds after which the pace says how long the run will take."""
 
 
 def figures(task: Task, line: Line | None, at: int | None = None) -> str:
-    """The figures of a line of metrics in words; the evaluation may have been `at` an earlier iteration."""
+    """A line of metrics in words; the evaluation may have been `at` an earlier iteration."""
     parts = []
     if line is None:
         return ""
@@ -38,13 +39,14 @@ def figures(task: Task, line: Line | None, at: int | None = None) -> str:
 
 
 def _live_screen() -> bool:
-    """Whether what was written can be written over: on a terminal, and in a notebook that has widgets."""
+    """Whether output can be overwritten: on a terminal, and in a notebook with widgets."""
     screen = console(stderr=True)
     return find_spec("ipywidgets") is not None if screen.is_jupyter else screen.is_terminal
 
 
 class ProgressBar(Callback):
-    """The progress of a run: a bar on a terminal, a plain line per evaluation elsewhere, both on standard error."""
+    """The progress of a run, on standard error: a bar on a terminal, elsewhere a line per evaluation, and one after the
+    first seconds that says how long the run will take."""
 
     def __init__(self) -> None:
         self._live: Progress | None = None
@@ -53,11 +55,12 @@ class ProgressBar(Callback):
         experiment = run.experiment
         self._known: Line = {"step": progress.step}
         self._evaluated: int | None = None
-        self._due = 0.0
+        live = _live_screen()
+        self._due = time.monotonic() + (0 if live else FIRST)
         self._task, self._label, self._total = experiment.task, experiment.name, experiment.schedule.iterations
         self._pace = Pace(self._total)
         self._pace.begin(progress.step)
-        if _live_screen():
+        if live:
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=None),
@@ -76,12 +79,16 @@ class ProgressBar(Callback):
             self._live = None
 
     def on_step(self, progress: RunProgress, line: Line | None) -> None:
+        now = time.monotonic()
         if self._live is None:
+            remaining, pace = self._total - progress.step, self._pace.rate(progress.step)
+            if now >= self._due and remaining and pace is not None:
+                self._due = math.inf
+                say(f"{self._label}: {remaining:,} iterations to go, {about(remaining / pace)}")
             return
         self._known |= line or {}
         if line is not None and "validation" in line:
             self._evaluated = progress.step
-        now = time.monotonic()
         if now >= self._due or progress.step == self._total:
             self._due = now + REFRESH
             rate, left = self._pace.at(progress.step)
@@ -92,5 +99,4 @@ class ProgressBar(Callback):
         if self._live is None:
             rate, left = self._pace.at(progress.step)
             done = f"{progress.step:,}/{self._total:,} iterations"
-            words = f"{self._label}: {done}, {figures(self._task, line)}, {rate}/s, {left} left"
-            print(printable(words), file=sys.stderr, flush=True)
+            say(f"{self._label}: {done}, {figures(self._task, line)}, {rate}/s, {left} left")

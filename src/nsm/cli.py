@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 import threading
@@ -13,6 +12,7 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
+from nsm import system
 from nsm.checks import Failed, UserError, choose, printable
 from nsm.training.rank import rank_and_size
 from nsm.training.signals import Interrupted, gets_out
@@ -20,10 +20,10 @@ from nsm.version import __version__
 
 DESCRIPTION = """Neural stored-program memory: train a machine, test it, watch it run, reproduce the paper.
 
-nsm --version tells which one this is, and with which Python and torch."""
+nsm --version prints its version, and those of Python and torch."""
 FAILED, MISTAKE, INTERRUPTED, STOPPED, UNREAD = 1, 2, 75, 130, 141
-"""Exit codes: the run failed; the command was wrong; the run was stopped and goes on when started again; it was stopped
-by Ctrl-C, as a shell reports it; whoever read the output has left, as `head` does."""
+"""Exit codes: the run failed; the command was wrong; the run was stopped and can be resumed; the command was stopped by
+Ctrl-C, as a shell reports it; the reader of the output has left, as `head` does."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -31,8 +31,8 @@ def main(arguments: list[str] | None = None) -> None:
     if rank_and_size() == (0, 1):
         _main(arguments)
         return
-    # One of several ranks. A thread of torch's that is still there when a process ends by itself aborts it now and
-    # then, and torchrun would report that instead of how it ended.
+    # One of several ranks. A thread of torch that is still running at the end may abort the process, and torchrun would
+    # report that instead of the exit code.
     code: object = 0
     try:
         _main(arguments)
@@ -45,13 +45,13 @@ def main(arguments: list[str] | None = None) -> None:
 def _main(arguments: list[str] | None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Σ or ± gets a question mark
+            stream.reconfigure(errors="replace")  # a terminal without Σ or ± shows a question mark
     try:
         try:
             with _ctrl_c():
                 _run(sys.argv[1:] if arguments is None else arguments)
         finally:
-            sys.stdout.flush()  # also after --help, which leaves: at the interpreter's end it is too late to be caught
+            sys.stdout.flush()  # also after --help, which exits: at the interpreter's end errors can't be caught
     except UserError as error:
         _leave(MISTAKE, str(error))
     except BrokenPipeError as error:
@@ -62,14 +62,14 @@ def _main(arguments: list[str] | None) -> None:
     except MemoryError as error:
         _leave(FAILED, f"out of memory: {error}" if str(error) else "out of memory")
     except Interrupted:
-        _leave(INTERRUPTED, "stopped; what was done is saved, and the same command goes on from there")
+        _leave(INTERRUPTED, "stopped and saved; the same command resumes")
     except KeyboardInterrupt:
         _leave(STOPPED, "stopped")
 
 
 def _run(arguments: list[str]) -> None:
-    """Parse and call; what that takes is imported here, where Ctrl-C is caught."""
-    if arguments == ["--version"]:  # tyro has no option that does without the command it asks for
+    """Parse and call; imports are here, where Ctrl-C is caught."""
+    if arguments == ["--version"]:  # tyro requires a command before any option
         import platform
         from importlib.metadata import version
 
@@ -89,9 +89,9 @@ def _run(arguments: list[str]) -> None:
 
 @contextmanager
 def _ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the process at once where KeyboardInterrupt may not: while something is imported or compiled.
+    """Let Ctrl-C end the process at once where KeyboardInterrupt may not: during imports and compilation.
 
-    Elsewhere it is raised as ever, and where SIGINT is not Python's own it stays so.
+    Elsewhere it is raised as usual; a handler of SIGINT other than Python's stays.
     """
     pythons = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     heeded = pythons and threading.current_thread() is threading.main_thread()
@@ -112,18 +112,12 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _leave_if_unread() -> None:
-    """If nobody reads the output any more, leave without a word; what Python still has of it goes nowhere."""
-    unread = [stream for stream in (sys.stdout, sys.stderr) if _has_lost_its_reader(stream.fileno())]
+    """If nobody reads the output any more, exit silently; buffered output goes to /dev/null."""
+    unread = [stream for stream in (sys.stdout, sys.stderr) if system.has_lost_its_reader(stream.fileno())]
     for stream in unread:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if unread:
         raise SystemExit(UNREAD) from None
-
-
-def _has_lost_its_reader(descriptor: int) -> bool:
-    pipe = select.poll()
-    pipe.register(descriptor, 0)
-    return any(event & select.POLLERR for _, event in pipe.poll(0))
 
 
 def _leave(code: int, sentence: str) -> NoReturn:
@@ -133,5 +127,5 @@ def _leave(code: int, sentence: str) -> NoReturn:
 
 def _say(sentence: str) -> None:
     sys.stdout.flush()
-    if rank_and_size()[0] == 0:  # of several ranks, all of which would say the same
+    if rank_and_size()[0] == 0:  # all ranks would say the same
         print(f"nsm: {printable(sentence)}", file=sys.stderr, flush=True)

@@ -1,11 +1,11 @@
-"""What decides a machine's shape and how it starts."""
+"""The configuration of a machine: its shape and its initialisation."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
-from nsm.checks import at_least, choose, finite, positive
+from nsm.checks import UserError, at_least, choose, finite, positive
 from nsm.controllers import Controller
 from nsm.memories import DNC, NTM, MemoryConfig
 from nsm.programs import Programs
@@ -13,21 +13,18 @@ from nsm.programs import Programs
 
 @dataclass(frozen=True)
 class Interface:
-    """How the interface networks c_t → ξ start, and whether ξ is normalised."""
+    """Initialisation of the interface networks c_t → ξ, and normalisation of ξ."""
 
     gain: float = 1.4
-    """Weights start as U(±gain √(6 / fan))."""
+    """Weights are initialised from U(±gain √(6 / fan))."""
     fan: str = "memory"
-    """head: fan = n + L, a head's own size (Xavier, the published NTM). memory: fan = P + K + (n+1)L, that of a whole
-    program memory, four to six times smaller weights (the published NUTM, and what learns reliably in both)."""
+    """head: fan = n + L (Xavier, the published NTM). memory: fan = P + K + (n+1)L, so smaller weights (the NUTM's)."""
     norm: bool = False
     """Layer norm on each head's ξ, as for question answering."""
     keys: str = "own"
-    """written: the weights of every content key start as those of the vector that is written, so that a state finds
-    what was written in states like it. own: they start independent of each other, and that has to be learned (LRUA,
-    DNC)."""
+    """own, or written: content keys start with the weights of the written vector; similar states match (LRUA, DNC)."""
     sharpness: float = 0.0
-    """Added to the strengths of content addressing at the start, before their softplus (DNC)."""
+    """Initial bias of the strengths of content addressing, before their softplus (DNC)."""
 
     def __post_init__(self) -> None:
         positive("interface gain", self.gain)
@@ -36,7 +33,7 @@ class Interface:
         choose("interface keys", self.keys, ("own", "written"))
 
     def bound(self, in_features: int, out_features: int, programs: Programs | None) -> float:
-        """The bound of the uniform distribution a head's weights are drawn from."""
+        """The bound of the uniform distribution of a head's initial weights."""
         if self.fan == "head":
             fan = in_features + out_features
         else:
@@ -46,17 +43,39 @@ class Interface:
 
 
 @dataclass(frozen=True)
+class Repertoire:
+    """Complete machines as stored programs, claimed one after another: see nsm.repertoire."""
+
+    count: int = 6
+    """How many programs there are to claim. When all are, the last one takes whatever is new."""
+    rare: float = 0.005
+    """A sequence is new to a program if it has something that came up more rarely than this."""
+    patience: int = 10
+    """A program is claimed when this many batches more were new to all than were not."""
+    youth: int = 200
+    """Batches that a program learns from before anything can be new to it: it has to hear what is usual first."""
+
+    def __post_init__(self) -> None:
+        for name in ("count", "patience", "youth"):
+            at_least(f"repertoire {name}", getattr(self, name), 1)
+        if not 0 < self.rare < 1:
+            raise UserError(f"repertoire rare must be between 0 and 1, was {self.rare!r}")
+
+
+@dataclass(frozen=True)
 class MachineConfig:
-    """Everything that decides a machine's shape and how it starts; `programs` is None for a MANN."""
+    """Everything that decides a machine's shape and its initialisation; `programs` is None for a MANN."""
 
     input_size: int
     output_size: int
     controller: Controller = field(default_factory=Controller)
     memory: MemoryConfig | None = field(default_factory=NTM)
-    """None for a memory module of the user's own."""
+    """None for a memory module of your own."""
     programs: Programs | None = None
     interface: Interface = field(default_factory=Interface)
     batch_first: bool = False
+    repertoire: Repertoire | None = None
+    """So many machines like this one, of which each learns what is new to those before it; None for a single one."""
 
     def __post_init__(self) -> None:
         at_least("input_size", self.input_size, 1)
@@ -64,7 +83,7 @@ class MachineConfig:
 
     @property
     def model(self) -> str:
-        """What the paper calls it: nutm with stored programs, else ntm, dnc, or mann over any other memory."""
+        """The paper's name: nutm with stored programs, else ntm, dnc, or mann with any other memory."""
         if self.programs is not None:
             return "nutm"
         return "ntm" if isinstance(self.memory, NTM) else "dnc" if isinstance(self.memory, DNC) else "mann"

@@ -21,23 +21,22 @@ from nsm.checks import UserError, at_least, choose, finite, positive
 
 @dataclass(frozen=True)
 class Controller:
-    """Which state network a machine has."""
+    """The state network."""
 
     kind: str = "lstm"
     """lstm, gru, rnn or feed-forward."""
     size: int = 100
     """n, the width of c_t."""
     gain: float = 5.0
-    """Weights start as U(±gain/√(n_in + n)). The published 5 is large, and Associative Recall learns better with it."""
+    """Weights are initialised from U(±gain/√(n_in + n)). The published 5 is large, but helps Associative Recall."""
     input_gain: float = 1.0
-    """Weights of the input x start this many times larger. Of a one-hot word one weight counts, of a state all n: at 1
-    a state hardly tells which word was last."""
+    """Initial weights of the input x are this many times larger; at 1 a one-hot word hardly changes the state."""
     forget_bias: float = 0.0
-    """What an LSTM's forget gates start at: 0 keeps half of a cell at a step, 1 three quarters."""
+    """Initial bias of an LSTM's forget gates: 0 keeps half of the cell per step, 1 three quarters."""
     biases: int = 2
-    """Bias vectors of a recurrent layer: 2 as in torch (one for the input, one for the state), or 1."""
+    """Bias vectors of a recurrent layer: 2 as in PyTorch (input and state), or 1."""
     learned_start: bool = True
-    """Whether the state before the first step is learned; else it is zero."""
+    """Whether the initial state is learned; else it is zero."""
     layer_norm: bool = False
     """Layer norm on each gate and on the cell before its tanh (lstm only), as for question answering."""
 
@@ -71,7 +70,7 @@ class HiddenState(NamedTuple):
 
 
 class NoState(NamedTuple):
-    """A feed-forward controller remembers nothing: all memory is in the tape."""
+    """A feed-forward controller has no state: all memory is in the tape."""
 
 
 ControllerState = LSTMState | HiddenState | NoState

@@ -1,4 +1,4 @@
-"""What a machine is, as far as its operator is concerned: a text that goes beside the tensors."""
+"""The description of a machine that its operator takes, as text, beside the tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Description:
     interface_norm: bool
 
     def __str__(self) -> str:
-        """Everything that `parse` needs; equal descriptions are equal texts."""
+        """JSON for `parse`; equal descriptions are equal texts."""
         fields = {"kind": operator(self.memory), **asdict(self), "stamp": stamp()}
         return json.dumps(fields, separators=(",", ":"))
 
@@ -32,21 +32,21 @@ class Description:
 def stamp() -> str:
     """A digest of the operators' code.
 
-    Compilers keep graphs on disk, with calls of operators and sizes of what these keep in them, and find them again by
-    the arguments of a call. With this among them, a graph for other code is not found.
+    Compilers cache graphs on disk by the arguments of operators. With this among them, a graph for other code is not
+    found.
     """
     sources = sorted(Path(__file__).with_name("fused").glob("*.py"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:8]
 
 
 def operator(memory: MemoryConfig | None) -> str | None:
-    """The name of the operator for a memory: `torch.ops.nsm.ntm` and so on; None for a memory of the user's own."""
+    """The name of a memory's operator, as in `torch.ops.nsm.ntm`; None for a memory of the user's own."""
     return next((name for name, kind in MEMORIES.items() if kind is type(memory)), None)
 
 
 @lru_cache(maxsize=256)
 def parse(text: str) -> Description:
-    """The description that a text was made of."""
+    """The description from its text."""
     fields = json.loads(text)
     programs = fields["programs"]
     return Description(

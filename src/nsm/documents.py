@@ -1,8 +1,8 @@
-"""JSON files: read as if anybody had written them, and sealed with their own digest when we do.
+"""JSON files: read as untrusted input, and sealed with their own digest when nsm writes them.
 
-What is read is a regular file of a bounded size, in UTF-8, nested no deeper and with numbers no longer than nsm writes
-them. A document that nsm wrote has in `self` the sha256 of all the rest, so that no damage passes for content. That
-vouches for the bytes, not for who wrote them: types are checked where a document is used (`nsm.tree.from_json`).
+Input is a regular file of bounded size, in UTF-8, with bounded nesting and numbers. A document that nsm wrote has in
+`self` the sha256 of all the rest, so that damage is noticed. That vouches for the bytes, not for their author: types
+are checked where a document is used (`nsm.tree.from_json`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 from nsm.files import Damaged, opened, read, write_atomically
 
 LARGEST = 4 << 20
-"""Bytes of a document, or of a line of metrics: a hundred times what the largest have."""
+"""Bytes of a document, or of a line of metrics, at most; a hundred times the largest ones."""
 DEEPEST = 32
 LONGEST = 32
-"""Characters of a number: Python writes those of nsm with 25 at most."""
+"""Characters of a number at most; nsm writes 25 at most."""
 SEAL = "self"
 STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
-"""A text, or what begins like one and has no end: each byte is looked at once."""
+"""A string, possibly unterminated; possessive, so that each byte is read once."""
 BRACKETS = b"[]{}"
 
 
 def parse(content: bytes) -> Any:
-    """What a JSON text says; a ValueError that tells why if it is none that nsm could have written."""
+    """The content of a JSON text; ValueError, with the reason, for one that nsm can't have written."""
     if content.count(b"{") + content.count(b"[") > DEEPEST and _depth(content) > DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} deep")
     try:
@@ -68,12 +68,12 @@ def _constant(text: str) -> Any:
 
 
 def read_any(path: Path) -> Any:
-    """What a JSON file says, whoever wrote it; OSError if there is none."""
+    """The content of a JSON file, whoever wrote it; OSError if it is missing."""
     return parsed(path, read(path, LARGEST))
 
 
 def parsed(path: Path, content: bytes) -> Any:
-    """What the content of a JSON file says, whoever wrote it."""
+    """The parsed content of the JSON file at `path`, whoever wrote it."""
     try:
         return parse(content)
     except ValueError as error:
@@ -81,12 +81,12 @@ def parsed(path: Path, content: bytes) -> Any:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """What a document says that `write` wrote, without its seal; OSError if there is none."""
+    """A document that `write` wrote, without its seal; OSError if it is missing."""
     return unsealed(path, read_any(path))
 
 
 def unsealed(path: Path, document: Any) -> dict[str, Any]:
-    """A document without its seal, which must be its own."""
+    """A document without its seal, which must match."""
     if not isinstance(document, dict):
         raise Damaged(f"{path} is damaged: not a JSON object")
     content = {name: value for name, value in document.items() if name != SEAL}
@@ -96,7 +96,7 @@ def unsealed(path: Path, document: Any) -> dict[str, Any]:
 
 
 def read_lines(path: Path) -> Iterator[Any]:
-    """What the lines of a file say, each a JSON text; a last one without an end is still being written."""
+    """The lines of a file, each a JSON text; an unterminated last line is still being written."""
     with opened(path) as file:
         number = 0
         while (line := file.readline(LARGEST)).endswith(b"\n"):
@@ -109,20 +109,16 @@ def read_lines(path: Path) -> Iterator[Any]:
             raise Damaged(f"{path} is damaged: line {number + 1} has no end")
 
 
-def sealed(document: dict[str, Any]) -> dict[str, Any]:
-    """A document with its digest."""
-    return {**document, SEAL: digest_of(document)}
-
-
 def write(path: Path, document: dict[str, Any], indent: int | None = 2) -> None:
-    """Write a document with its digest, by a rename."""
+    """Write a document with its digest, atomically."""
     write_atomically(path, text(document, indent) + b"\n")
 
 
 def text(document: dict[str, Any], indent: int | None = 2) -> bytes:
-    """A sealed document as it is written; without an `indent`, as short as can be."""
+    """The bytes of a sealed document; without an `indent`, as short as possible."""
     separators = (",", ":") if indent is None else None
-    return json.dumps(sealed(document), indent=indent, separators=separators, allow_nan=False).encode()
+    sealed = {**document, SEAL: digest_of(document)}
+    return json.dumps(sealed, indent=indent, separators=separators, allow_nan=False).encode()
 
 
 def digest(content: bytes) -> str:
@@ -130,5 +126,5 @@ def digest(content: bytes) -> str:
 
 
 def digest_of(document: dict[str, Any]) -> str:
-    """The digest of what a document says, however it is spaced."""
+    """The digest of a document, whatever its spacing."""
     return digest(json.dumps(document, sort_keys=True).encode())

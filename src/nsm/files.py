@@ -1,12 +1,11 @@
-"""Bounded reads, and atomic writes: after a kill a file or directory is complete under its name, or absent.
+"""Bounded reads, atomic writes, locks, and the cache: after a kill a file or directory is complete or absent.
 
-Until it is, it has a name that only nsm makes: `.nsm-<random>-<process>.tmp`. What a killed process leaves under such a
-name is swept by who holds the directory next; nothing else ever is. And a cache, for what can be made again.
+Until it is complete, it has a temporary name that only nsm uses: `.nsm-<random>-<process>.tmp`. What a killed process
+leaves under such a name is removed by the next process that locks the directory; nothing else ever is.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -20,6 +19,7 @@ from errno import EACCES, EAGAIN, EEXIST, ELOOP, ENOTEMPTY
 from pathlib import Path
 from typing import BinaryIO
 
+from nsm import system
 from nsm.checks import UserError
 
 KINDS = {
@@ -40,13 +40,13 @@ class Damaged(UserError):
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A regular file to read. Not a pipe or a device, whose opening or reading may never end."""
+    """Open a regular file to read. Not a pipe or a device, which may block forever."""
     with open(path, "rb", opener=_without_waiting) as file:
         yield file
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    handle = os.open(path, flags | os.O_NONBLOCK)
+    handle = os.open(path, flags | system.WITHOUT_WAITING)
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
         os.close(handle)
@@ -55,7 +55,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read(path: Path, most: int) -> bytes:
-    """What is in a regular file of at most so many bytes, which are counted before they are read."""
+    """The content of a regular file of at most so many bytes."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most or len(content := file.read(size + 1)) > most:
@@ -69,7 +69,7 @@ logger = logging.getLogger("nsm")
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file under a temporary name, force it to the disk, then give it its name."""
+    """Write a file under a temporary name, sync it, then rename it."""
     with naming(path), _temporary(path) as temporary:
         write_durably(temporary, content, mode)
         os.replace(temporary, path)
@@ -78,7 +78,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 @contextmanager
 def directory_atomically(path: Path, replace: bool = True) -> Iterator[Path]:
-    """An empty directory to fill; when it has been, it gets its name. One that has it is removed, or is in the way."""
+    """An empty directory to fill, then synced and renamed to `path`; one that is there is replaced, or an OSError."""
     with naming(path), _temporary(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
@@ -94,7 +94,7 @@ def directory_atomically(path: Path, replace: bool = True) -> Iterator[Path]:
                 os.rename(temporary, path)
                 break
             except OSError as error:
-                # Another one that was written meanwhile, under the same name.
+                # Another process wrote one meanwhile.
                 if not replace or error.errno not in (EEXIST, ENOTEMPTY):
                     raise
                 remove_atomically(path)
@@ -102,26 +102,26 @@ def directory_atomically(path: Path, replace: bool = True) -> Iterator[Path]:
 
 
 def write_directory_atomically(path: Path, contents: dict[str, bytes]) -> None:
-    """Write a directory's files in this order under a temporary name, force them to the disk, then give it its name."""
+    """Write a directory's files under a temporary name, sync them, then rename it."""
     with directory_atomically(path) as temporary:
         for name, content in contents.items():
             write_durably(temporary / name, content)
 
 
 def copy_directory_atomically(source: Path, path: Path, leave: str) -> None:
-    """Copy a directory but for the files called `leave`, under a temporary name first; OSError if `path` is there."""
+    """Copy a directory without files called `leave`, under a temporary name first; OSError if `path` exists."""
     with directory_atomically(path, replace=False) as temporary:
         shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(leave), dirs_exist_ok=True)
 
 
 def remove_atomically(path: Path) -> None:
-    """Remove a directory: it is hidden by one rename before it is taken apart, so that nobody finds half of it."""
+    """Remove a directory, renamed first so that nobody finds half of it."""
     with naming(path), _temporary(path) as hidden, suppress(FileNotFoundError):  # another one has removed it
         os.rename(path, hidden)
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file and force it to the disk. A new one may be used as `mode` says, less what the umask takes away."""
+    """Write a file and sync it; a new one has this mode, less the umask."""
     with open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(content)
         file.flush()
@@ -129,8 +129,10 @@ def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def sync(path: Path) -> None:
-    """Force a file's content to the disk, or a directory's entries, so that a rename in it is not lost."""
-    handle = os.open(path, os.O_RDONLY)
+    """Sync a file's content, or a directory's entries, so that a rename in it is not lost."""
+    handle = system.handle_to_sync(path)
+    if handle is None:
+        return
     try:
         os.fsync(handle)
     finally:
@@ -139,7 +141,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of the system say which file they are about: a full disk does not, and a temporary name helps nobody."""
+    """Let system errors name this file: a full disk names none, and a temporary name helps nobody."""
     try:
         yield
     except OSError as error:
@@ -154,7 +156,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """A name beside `path` that nobody else has, also in another thread; what still has it in the end is removed."""
+    """A unique name beside `path`; whatever still has it in the end is removed."""
     temporary = path.with_name(f".nsm-{secrets.token_hex(8)}-{os.getpid()}.tmp")
     try:
         yield temporary
@@ -171,26 +173,16 @@ def _remove(path: Path) -> None:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a name is one of those that things have here before they get their own, or after they lost it."""
+    """Whether a path has a temporary name."""
     return TEMPORARY.fullmatch(path.name) is not None
 
 
 def sweep(directory: Path) -> None:
-    """Remove what processes that are gone left under temporary names; only for who holds the directory."""
+    """Remove what ended processes left under temporary names; only with the directory locked."""
     for path in directory.glob(".nsm-*.tmp"):
         made = TEMPORARY.fullmatch(path.name)
-        if made is not None and not _is_alive(int(made[1])):
+        if made is not None and not system.is_alive(int(made[1])):
             _remove(path)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True  # somebody else's
-    return True
 
 
 # --- locks ------------------------------------------------------------------------------------------------------------
@@ -198,63 +190,66 @@ def _is_alive(process: int) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock that dies with its process, however that dies; the file says which one has it. A second is refused.
+    """Hold a lock that is released when its process ends, however it ends; the file has the process id.
 
-    Nothing but a lock is ever overwritten: a link is not followed, and a file that holds anything else is left alone.
+    Nothing but a lock is ever overwritten: links are not followed, and a file with other content is left alone.
     """
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | system.NOT_A_LINK | system.WITHOUT_WAITING, 0o666)
     except OSError as error:
         if error.errno == ELOOP:
-            raise UserError(f"{path} is a symbolic link, and would be written over: remove it") from None
+            raise UserError(f"{path} is a symbolic link, and would be overwritten: remove it") from None
         raise
     with os.fdopen(handle, "r+b", buffering=0) as file:
         said = file.read(20) if stat.S_ISREG(os.fstat(handle).st_mode) else b"no lock"
         if not re.fullmatch(rb"[0-9]*", said):
-            raise UserError(f"{path} is not a lock of nsm, and would be written over: move it away")
+            raise UserError(f"{path} is not a lock of nsm, and would be overwritten: move it away")
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            system.lock(handle, wait=False)
         except OSError as error:
             if error.errno in (EAGAIN, EACCES):
-                holder = said.decode() or "just started"
+                holder = said.decode() or "which just started"
                 raise UserError(f"{path.parent} is in use by another process, {holder}") from None
             reason = f"its file system has no file locks ({error.strerror})"
-            raise UserError(f"{path.parent} can't be held: {reason}; choose a directory on another one") from None
+            raise UserError(f"{path.parent} can't be locked: {reason}; choose one on another file system") from None
         with naming(path):
             file.truncate(0)
-            os.pwrite(handle, str(os.getpid()).encode(), 0)
+            file.seek(0)
+            file.write(str(os.getpid()).encode())
         yield
 
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Wait until nobody else, in this process or another, does what is done here in a directory of several files."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    """Lock a directory against other writers, in this process or another; waits for them."""
+    handle = system.directory_handle(directory)
     try:
-        with suppress(OSError):  # without file locks it is as safe as can be
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        if handle is not None:
+            with suppress(OSError):  # some file systems have no locks
+                system.lock(handle, wait=True)
         yield
     finally:
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
 
 
 # --- the cache --------------------------------------------------------------------------------------------------------
 
 PRIVATE = 0o600
-"""How files in the cache may be used: by us."""
+"""Mode of files in the cache: for this user only."""
 _told: set[str] = set()
-"""What has been said once about the cache and is not said again."""
+"""Warnings about the cache that have been logged; each is logged once."""
 
 
 class Shared(Exception):
-    """Somebody else could have put something there, or could yet; in a sentence."""
+    """Another user can write there, or could have, in one sentence."""
 
 
 def cache_directory(kind: str) -> Path | None:
-    """A directory for what can be made again, and that nobody else can have put there: compiled code is loaded from it.
+    """A cache directory that only this user can write to: compiled code is loaded from it.
 
-    It is under NSM_CACHE, or the user's cache directory, or a temporary one where that can't be written. None where
-    somebody else could write in it, or nobody can; that is said once.
+    It is under NSM_CACHE, or the user's cache directory, or a temporary one if that can't be written. None if another
+    user could write to it, or nobody can; that is logged once.
     """
     reason = ""
     for find in (_chosen, _fallback):
@@ -264,7 +259,7 @@ def cache_directory(kind: str) -> Path | None:
                 _make_ours(path)
             with os.scandir(path) as entries:
                 for entry in entries:
-                    with suppress(FileNotFoundError):  # another process's, which has its name by now
+                    with suppress(FileNotFoundError):  # another process's temporary file, renamed meanwhile
                         _check(Path(entry), entry.stat(follow_symlinks=False))
             if os.access(path, os.W_OK):
                 return path
@@ -274,12 +269,14 @@ def cache_directory(kind: str) -> Path | None:
             break
         except OSError as error:
             reason = reason or (f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    _tell(f"going without a cache, which takes time: {reason}; set NSM_CACHE to a directory that only you can write to")
+    _tell(
+        f"no cache, so kernels are compiled again each time: {reason}; set NSM_CACHE to a directory that is yours alone"
+    )
     return None
 
 
 def keep(path: Path, content: bytes, what: str) -> bool:
-    """Write a file of the cache, for us alone. Where it can't be, say so once: `what` can be made again."""
+    """Write a file of the cache, for this user only. If that fails, log it once."""
     try:
         write_atomically(path, content, PRIVATE)
     except OSError as error:
@@ -289,7 +286,7 @@ def keep(path: Path, content: bytes, what: str) -> bool:
 
 
 def cannot_keep(what: str, directory: Path, error: OSError) -> None:
-    """Say so, once."""
+    """Log once that something can't be cached."""
     _tell(f"{what} can't be kept in {directory}: {error.strerror}")
 
 
@@ -310,15 +307,15 @@ def _chosen() -> Path:
 
 
 def _fallback() -> Path:
-    return Path(tempfile.gettempdir(), f"nsm-{os.getuid()}").absolute()
+    return Path(tempfile.gettempdir(), f"nsm-{system.user()}").absolute()
 
 
 def _make_ours(path: Path, passed: bool = False) -> None:
-    """Make a directory, and those above it. Shared if somebody else can write in it, or put another in its place.
+    """Make a directory and its parents. Shared if another user can write to it or replace it.
 
     Args:
-        passed: whether it is on the way only, so that it may be like /tmp: all can write, none can rename what is
-            another's.
+        passed: whether it is only a parent, which may be sticky like /tmp: all can write, none can rename what belongs
+            to others.
     """
     for place in (*reversed(path.parents), path):
         place.mkdir(mode=0o700, exist_ok=True)
@@ -331,10 +328,11 @@ def _make_ours(path: Path, passed: bool = False) -> None:
 
 
 def _check(path: Path, status: os.stat_result, passed: bool = False) -> None:
-    """Shared unless it is ours, or root's, and nobody else can write to it; of a link that is passed, its target counts
-    for that."""
-    if status.st_uid not in (0, os.getuid()):
-        raise Shared(f"{path} is somebody else's")
+    """Shared unless it is this user's or root's, and nobody else can write to it; a link's mode doesn't count."""
+    if system.user() is None:
+        return
+    if status.st_uid not in (0, system.user()):
+        raise Shared(f"{path} belongs to another user")
     harmless = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX
     if status.st_mode & 0o022 and not (passed and harmless):
-        raise Shared(f"others can write to {path}")
+        raise Shared(f"other users can write to {path}")

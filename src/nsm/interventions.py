@@ -4,7 +4,8 @@
 
 Steps, slots and programs count from 0, as in the tensors of a trace; heads are called as in `Trace.head_traces`, for
 example "read 1". Those that share a control head, as a DNC's read heads do, share its programs: what is done to the
-programs of one is done to all.
+programs of one is done to all. Where the state network and the output layer store programs, they are called "state"
+and "output", and their programs are forced and forbidden as those of heads are.
 """
 
 from __future__ import annotations
@@ -71,14 +72,15 @@ class Lasting(Intervention):
 
 @dataclass(frozen=True)
 class OfProgram(Lasting):
-    """Done to what a head attends to."""
+    """Done to what a head, the state network or the output layer attends to."""
 
     head: str
+    """Whose programs: those of a head, or "state" or "output"."""
     program: int
 
     @abstractmethod
     def allows(self, programs: Tensor) -> Tensor:
-        """Which of the programs (P,) the head may run."""
+        """Which of the programs (P,) it may run."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class OfTape(AtOnce):
 
 @dataclass(frozen=True)
 class OfHead(AtOnce):
-    """Done to where a head is at a step. It reads or writes there, and goes on from there."""
+    """Done to where a head is at a step. It reads or writes there and continues from there."""
 
     head: str
 
@@ -196,6 +198,8 @@ class Touch(NamedTuple):
 
     active: tuple[Intervention, ...] = ()
     heads: dict[str, Where] = {}  # noqa: RUF012
+    choosers: dict[str, int | str] = {}  # noqa: RUF012
+    """Who runs programs, by its name: the number of the control head, or the part that it is."""
     programs: Tensor = torch.empty(0, dtype=torch.int64)
     """Their numbers (P,)."""
     blank: Tensor = torch.empty(0)
@@ -211,9 +215,9 @@ class Touch(NamedTuple):
                 noise = NO_NOISE
         return state, noise
 
-    def allowed(self, control: int) -> Tensor | None:
-        """Which programs (P,) a control head may run; None for all."""
-        mine = [a for a in self.active if isinstance(a, OfProgram) and self.heads[a.head].control == control]
+    def allowed(self, chooser: int | str) -> Tensor | None:
+        """Which programs (P,) a control head may run, by its number, or "state" or "output"; None for all."""
+        mine = [a for a in self.active if isinstance(a, OfProgram) and self.choosers[a.head] == chooser]
         if not mine:
             return None
         allowed = torch.stack([act.allows(self.programs) for act in mine]).all(dim=0)
@@ -247,8 +251,10 @@ class Course:
         programs, memory = network.config.programs, network.memory
         tape = getattr(state.memory, "memory", None)
         slots = tape.shape[1] if isinstance(tape, Tensor) and tape.dim() == 3 else 0
+        heads = heads_of(memory)
         self.touch = Touch(
-            heads=heads_of(memory),
+            heads=heads,
+            choosers={name: head.control for name, head in heads.items()} | {part: part for part in network._stored},
             programs=torch.arange(0 if programs is None else programs.count, device=network.initial_read.device),
             blank=cast(Any, memory.initial_state(1, slots)).memory if slots else UNTOUCHED.blank,
         )
@@ -268,7 +274,8 @@ class Course:
                     raise UserError(f"{name} needs a machine with {what}")
             for field, value in vars(act).items():
                 if field == "head":
-                    choose(f"{name}.head", value, self.touch.heads)
+                    known = self.touch.choosers if isinstance(act, OfProgram) else self.touch.heads
+                    choose(f"{name}.head", value, known)
                 elif field in limits and value >= limits[field]:
                     raise UserError(f"{name}.{field} must be at most {limits[field] - 1} in this run, was {value}")
 

@@ -1,4 +1,4 @@
-"""`nsm.load`: a trained machine from wherever one lies."""
+"""`nsm.load`: a trained machine from any directory that has one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ TAKEN = "load takes a directory that save_pretrained wrote, a run's directory, o
 def load(path: str | Path, backend: str = "auto") -> Machine:
     """A machine in evaluation mode from a directory that `save_pretrained` wrote, a run's, or a checkpoint's.
 
-    A run, also one kept under `results/models`, gives its best machine, that of the lowest validation loss, as
-    `nsm eval` takes it; the newest if there is no best one yet. Nothing that is read is executed, and all is checked
-    before it is used.
+    Of a run, also one under `results/models`, it is the best machine, of the lowest validation loss, as in `nsm eval`;
+    the newest if there is no best one yet. Nothing in the files is executed, and all is checked before it is used.
 
     Raises:
         UserError: there is no machine, or it is damaged.
@@ -36,7 +35,7 @@ def load(path: str | Path, backend: str = "auto") -> Machine:
 
 
 def _trained(place: Path, backend: str) -> Machine:
-    """The machine of a checkpoint that a directory of training holds or is."""
+    """The machine of a run or of a checkpoint."""
     # Not at the top: training brings Numba along, which takes half as long to import as torch.
     from nsm.training import checkpoints
     from nsm.training.run import FORMAT, RunDirectory
@@ -44,7 +43,7 @@ def _trained(place: Path, backend: str) -> Machine:
     single = (place / checkpoints.MANIFEST).is_file() or (place / checkpoints.STATE).is_file()
     run = RunDirectory(place.resolve().parent.parent if single else place)
     if _format(run.path) != FORMAT:
-        reason = f"it is a checkpoint, and {run.path} is not the run that says of what" if single else _reason(place)
+        reason = f"it is a checkpoint, but {run.path} is not its run" if single else _reason(place)
         raise _no_machine(place, reason)
     if single:
         return Machine.from_tensors(place, run.experiment.machine, checkpoints.load(place).model, backend=backend)
@@ -52,7 +51,7 @@ def _trained(place: Path, backend: str) -> Machine:
 
 
 def _format(place: Path) -> Any:
-    """What a directory's config.json says it describes, None if it has none that says so."""
+    """The format that a directory's config.json names, None if it names none."""
     path = place / pretrained.CONFIG
     document = documents.read_any(path) if path.is_file() else None
     return document.get("format") if isinstance(document, dict) else None
@@ -60,7 +59,7 @@ def _format(place: Path) -> Any:
 
 def _reason(place: Path) -> str:
     if not place.exists():
-        return "there is nothing of that name"
+        return "it does not exist"
     if not place.is_dir():
         return "it is not a directory"
     known = (place / pretrained.CONFIG).is_file()

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from nsm import backends, pretrained
-from nsm.arguments import Lengths, autocast_dtype, check_input, check_lengths, check_state
+from nsm import backends, hub, pretrained
+from nsm.arguments import Lengths, autocast_dtype, check_input, check_lengths, check_state, repacked
 from nsm.checks import UserError
-from nsm.config import Interface, MachineConfig
+from nsm.config import Interface, MachineConfig, Repertoire
 from nsm.controllers import Controller
 from nsm.interventions import UNTOUCHED, Course, Intervention, Touch
 from nsm.memories import Memory, MemoryConfig
@@ -33,19 +34,11 @@ from nsm.network import Network
 from nsm.operands import NotCovered
 from nsm.programs import Programs, StoredProgramLinear
 from nsm.pytree import tree_map, tree_mask, tree_stack, tree_where
+from nsm.repertoire import RepertoireMachine
 from nsm.state import NO_NOISE, MachineState, Noise
 from nsm.trace import Trace
 
-__all__ = [
-    "MANN",
-    "NUTM",
-    "Interface",
-    "Machine",
-    "MachineConfig",
-    "MachineState",
-    "Noise",
-    "Trace",
-]
+__all__ = ["MANN", "NUTM", "Interface", "Machine", "MachineConfig", "MachineState", "Noise", "Repertoire", "Trace"]
 
 X = TypeVar("X", Tensor, PackedSequence)
 """What goes in, and what comes out."""
@@ -67,7 +60,7 @@ class Machine(Network):
         self, x: Tensor, state: MachineState, noise: Noise, touch: Touch = UNTOUCHED
     ) -> tuple[Tensor, MachineState, Trace]:
         state, noise = touch.before(state, noise)
-        c, controller, state_mix = self._state(torch.cat([x, state.read], dim=-1), state.controller, noise)
+        c, controller, state_mix = self._state(x, state, noise, touch.allowed("state"))
         interfaces, programs = [], []
         for n in range(len(self.interfaces)):
             drawn = None if noise.programs is None else noise.programs[:, n]
@@ -75,7 +68,7 @@ class Machine(Network):
             interfaces.append(self.norms[n](interface) if self.norms else interface)
             programs.append(weights)
         read, memory, addresses = self.memory(interfaces, state.memory, *touch.placing)
-        y, output_mix = self._answer(torch.cat([c, read], dim=-1), noise)
+        y, output_mix = self._answer(c, read, noise, touch.allowed("output"))
         mix = None if programs[0] is None else torch.stack(cast(list[Tensor], programs), dim=1)
         tape, seen = getattr(memory, "memory", None), (addresses.read, addresses.write, read)
         trace = Trace(c, tuple(interfaces), mix, *seen, tape, self._marks, state_mix, output_mix)
@@ -141,7 +134,7 @@ class Machine(Network):
                 self._check_state(state, padded.shape[1])
             noise = self._noise(padded.shape[:2], noise)
             out, state, happened = self._run(padded, state, noise, lengths, trace)
-            packed = _repacked(x, out, lengths)
+            packed = repacked(x, out, lengths)
             return (packed, state) if happened is None else (packed, state, happened)
         first = self.config.batch_first
         self._check_input(x, ("B", "T", "I") if first else ("T", "B", "I"), ("T", "I"))
@@ -204,7 +197,7 @@ class Machine(Network):
         lengths: Tensor | None = None,
         trace: bool | str = False,
     ) -> Ran:
-        """On whichever back end is to run it. x (T, B, I) → out (T, B, O)."""
+        """On whichever backend is to run it. x (T, B, I) → out (T, B, O)."""
         state = self.initial_state(x.shape[1]) if state is None else state
         weights = self._kernel_operands(noise)
         wanted = autocast_dtype(x)
@@ -256,11 +249,12 @@ class Machine(Network):
             return out, after, None
         controller, reads, read, write, *rest = happened
         programs = rest.pop(0) if self.config.programs is not None else None
+        chosen = [rest.pop(0) if self._stores(part) else None for part in ("state", "output")]
         tape = rest.pop() if trace == "memory" else None
-        return out, after, Trace(controller, tuple(rest), programs, read, write, reads, tape, self._marks)
+        return out, after, Trace(controller, tuple(rest), programs, read, write, reads, tape, self._marks, *chosen)
 
     def uncovered(self) -> str | None:
-        """Why the fused back end can't run this machine, or None if it can."""
+        """Why the fused backend can't run this machine, or None if it can."""
         try:
             self._covered(Noise())
         except NotCovered as reason:
@@ -268,7 +262,7 @@ class Machine(Network):
         return None
 
     def _covered(self, noise: Noise) -> list[Tensor]:
-        """The weights for the fused back end, or NotCovered if it can't run this machine with this noise."""
+        """The weights for the fused backend, or NotCovered if it can't run this machine with this noise."""
         like = self.initial_read
         if like.device.type != "cpu" or like.dtype != torch.float32:
             raise NotCovered(f"{like.dtype} on {like.device.type}", plain=True)
@@ -283,7 +277,7 @@ class Machine(Network):
         return self.operands()
 
     def _kernel_operands(self, noise: Noise) -> list[Tensor] | None:
-        """The weights for the fused back end, or None if the reference is to run."""
+        """The weights for the fused backend, or None if the reference is to run."""
         return backends.operands_for(self.backend, lambda: self._covered(noise))
 
     def save_pretrained(self, directory: str | Path) -> None:
@@ -291,13 +285,21 @@ class Machine(Network):
         kind = MANN if self.config.programs is None else NUTM
         pretrained.save(Path(directory), kind.__name__, self.config, self.state_dict())
 
+    def push_to_hub(self, name: str, *, task: str = "", licence: str = "mit", private: bool | None = None) -> str:
+        """Upload the machine and a card to the Hugging Face Hub as "user/name"; the address of the commit."""
+        return hub.push(self, self.save_pretrained, name, task, licence, private)
+
     @classmethod
-    def from_pretrained(cls, directory: str | Path, memory: Memory | None = None, backend: str = "auto") -> Self:
+    def from_pretrained(
+        cls, directory: str | Path, memory: Memory | None = None, backend: str = "auto", revision: str | None = None
+    ) -> Self:
         """Read a machine that `save_pretrained` wrote; a memory module of your own is handed in again.
 
+        "user/name", which is no directory, is downloaded from the Hugging Face Hub, of a `revision` if you like.
         `nsm.load` reads runs and checkpoints, too.
         """
-        kind, config, tensors = pretrained.load(Path(directory), MachineConfig)
+        directory = hub.find(directory, revision)
+        kind, config, tensors = pretrained.load(directory, MachineConfig)
         known = {machine.__name__: machine for machine in (MANN, NUTM)}
         if kind not in known or not (issubclass(known[kind], cls) or issubclass(cls, known[kind])):
             raise UserError(f"{directory} holds a machine of kind {kind!r}, not a {cls.__name__}")
@@ -307,7 +309,7 @@ class Machine(Network):
             missing = f"needs its own memory module, memory=… of {cls.__name__}.from_pretrained"
             wanted = missing if memory is None else "has a memory of its own already"
             raise UserError(f"the machine in {directory} {wanted}")
-        return cast(Self, cls.from_tensors(Path(directory), config, tensors, memory, backend))
+        return cast(Self, cls.from_tensors(directory, config, tensors, memory, backend))
 
     @classmethod
     def from_tensors(
@@ -338,7 +340,12 @@ class Machine(Network):
         backend: str = "auto",
         generator: torch.Generator | None = None,
     ) -> Machine:
-        """The machine a configuration describes: a NUTM if it has programs, else a MANN; or one of a class of yours."""
+        """The machine a configuration describes, or one of a class of yours: a NUTM if it has programs, else a MANN; a
+        `RepertoireMachine` of several, which is called like one, if it has a repertoire."""
+        if config.repertoire is not None:
+            one = replace(config, repertoire=None, batch_first=False)
+            several = [cls.from_config(one, memory, backend, generator) for _ in range(config.repertoire.count)]
+            return cast(Machine, RepertoireMachine(config, several))
         arguments: dict[str, Any] = {
             "controller": config.controller,
             "memory": config.memory if memory is None else memory,
@@ -351,13 +358,6 @@ class Machine(Network):
         if config.programs is not None:
             kind, arguments = NUTM, {**arguments, "programs": config.programs}
         return (cls if issubclass(cls, kind) else kind)(config.input_size, config.output_size, **arguments)
-
-
-def _repacked(x: PackedSequence, out: Tensor, lengths: Tensor) -> PackedSequence:
-    """out (T, B, O) packed in the order of x."""
-    if x.sorted_indices is not None:
-        out, lengths = out[:, x.sorted_indices], lengths[x.sorted_indices.cpu()]
-    return x._replace(data=pack_padded_sequence(out, lengths).data)
 
 
 class MANN(Machine):

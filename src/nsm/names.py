@@ -1,4 +1,4 @@
-"""Names that commands and configurations take alike, known without importing what they stand for."""
+"""Names of options' values, known without importing what they stand for."""
 
 PRESETS = ("default", "paper", "authors")
 BACKENDS = ("auto", "reference", "fused")
@@ -7,5 +7,6 @@ RECIPES = (
     *("sequence", "continual", "omniglot", "babi"),
 )
 SUBTASKS = ("copy", "repeat-copy", "associative-recall", "priority-sort")
-"""What may be joined by +."""
+"""Tasks that can be joined by +."""
+ENGINES = ("local", "ray")
 EXPERIMENTS = ("single", "ablation", "sequencing", "continual", "factorial", "fewshot", "babi", "babi-tasks")

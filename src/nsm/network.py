@@ -80,6 +80,11 @@ class Network(nn.Module, ABC):
         if self._operator is not None and config.memory is not None:
             self._description = str(Description(controller, config.memory, config.programs, config.interface.norm))
 
+    @property
+    def _stored(self) -> tuple[str, ...]:
+        """Which of state network and output layer are stored programs, in the order of their noise."""
+        return tuple(part for part in ("state", "output") if self._stores(part))
+
     def _stores(self, part: str) -> bool:
         """Whether the weights of a part, state or output, are stored programs."""
         return self.config.programs is not None and part in self.config.programs.parts
@@ -143,20 +148,23 @@ class Network(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor | None]:
         """ξ_{t,n} (B, L) of control head n, and the program weights (B, P) that made it, of those allowed (P,)."""
 
-    def _state(self, x: Tensor, state: ControllerState, noise: Noise) -> tuple[Tensor, ControllerState, Tensor | None]:
-        """c_t and h_t of [x_t, r_{t−1}] and h_{t−1}, Eq. 1, and the program weights (B, P) that made them."""
+    def _state(
+        self, x: Tensor, state: MachineState, noise: Noise, allowed: Tensor | None
+    ) -> tuple[Tensor, ControllerState, Tensor | None]:
+        """c_t and h_t of [x_t, r_{t−1}] and h_{t−1}, Eq. 1, and the program weights (B, P) that made them, of those
+        allowed (P,)."""
+        seen = torch.cat([x, state.read], dim=-1)
         if self._stores("state"):
-            stored = cast(StoredStateNetwork, self.controller)
-            return cast(
-                tuple[Tensor, ControllerState, Tensor], stored(x, state, noise.cell, self._choice("state", noise))
-            )
-        return *self.controller(x, state, noise.cell), None
+            made = self.controller(seen, state.controller, noise.cell, self._choice("state", noise), allowed)
+            return cast(tuple[Tensor, ControllerState, Tensor], made)
+        return *self.controller(seen, state.controller, noise.cell), None
 
-    def _answer(self, seen: Tensor, noise: Noise) -> tuple[Tensor, Tensor | None]:
-        """y_t of [c_t, r_t], and the program weights (B, P) that made it."""
+    def _answer(self, c: Tensor, read: Tensor, noise: Noise, allowed: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """y_t of [c_t, r_t], and the program weights (B, P) that made it, of those allowed (P,)."""
+        seen = torch.cat([c, read], dim=-1)
         if self._stores("output"):
             stored = cast(StoredProgramLinear, self.output)
-            made = stored.memory(seen, *stored.ask(seen), self._choice("output", noise))
+            made = stored.memory(seen, *stored.ask(seen), self._choice("output", noise), allowed)
             return cast(tuple[Tensor, Tensor], made)
         return self.output(seen), None
 
@@ -164,7 +172,7 @@ class Network(nn.Module, ABC):
         """The Gumbel noise of the state network or the output layer, after that of the control heads: (B, P)."""
         if noise.programs is None:
             return None
-        return noise.programs[:, -1 if part == "output" or not self._stores("output") else -2]
+        return noise.programs[:, len(self.interfaces) + self._stored.index(part)]
 
     def initial_state(self, batch: int | None = None, slots: int | None = None) -> MachineState:
         """The state before the first step; without a `batch`, that of an unbatched sequence.
@@ -198,12 +206,17 @@ class Network(nn.Module, ABC):
 
     @property
     def _noisy(self) -> bool:
-        return self.config.programs is not None and self.config.programs.attention == "gumbel"
+        return self.config.programs is not None and self.config.programs.strategy.noisy
+
+    @property
+    def noisy_tests(self) -> bool:
+        """Whether programs are chosen with noise in tests, too, as the published code does."""
+        return self.config.programs is not None and self.config.programs.strategy.noisy_tests
 
     @property
     def _choices(self) -> int:
         """How many networks choose a program at a step: control heads, state network, output layer."""
-        return len(self.interfaces) + self._stores("state") + self._stores("output")
+        return len(self.interfaces) + len(self._stored)
 
     def seed(self, seed: int) -> None:
         """Restart the machine's own generator of Gumbel noise."""

@@ -1,8 +1,8 @@
-"""A machine's weights as its operator takes them: one list of tensors, whatever makes them.
+"""A machine's weights as its operator takes them: one list of tensors.
 
-They are read off the modules anew for every call, so parametrised, tied, pruned or substituted weights are what they
-are for the modules themselves. What an operator can't do is call a module: one that computes something else than it
-was made for, or that somebody waits for with a hook, is left to the reference.
+They are read from the modules for every call, so parametrised, tied, pruned or substituted weights are what the modules
+would use. An operator can't call a module: one that computes something else than its class does, or that has hooks,
+needs the reference.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from nsm.controllers import NETWORKS, StateNetwork
 from nsm.memories import DNCMemory, LRUAMemory, Memory, NTMMemory
-from nsm.programs import ProgramMemory, StoredProgramLinear
+from nsm.programs import ProgramMemory, Querying, StoredProgramLinear
+from nsm.state_programs import StatePrograms, StoredStateNetwork
 
 TAPES = (NTMMemory, LRUAMemory, DNCMemory)
 NORM_EPSILON = 1e-5
-"""That of `nn.LayerNorm`, which the kernels have."""
+"""The ε of `nn.LayerNorm`, as in the kernels."""
 MAKERS = (BasePruningMethod, WeightNorm, SpectralNorm)
-"""Hooks that only make a weight before a module is called; they do so here, too."""
+"""Hooks that only compute a weight before a module is called; they are called here too."""
 
 
 class NotCovered(Exception):
-    """Why an operator can't do what a machine does. `plain`: nobody would expect it to."""
+    """Why an operator can't replace a machine's modules. `plain`: the user expects so."""
 
     def __init__(self, reason: str, plain: bool = False) -> None:
         super().__init__(reason)
@@ -45,37 +46,54 @@ def operands(
     """The tensors in the order of `nsm.fused.layout.Parameters`.
 
     Raises:
-        NotCovered: a module does not compute what an operator would.
+        NotCovered: an operator would compute something else.
     """
     if type(memory) not in TAPES:
         raise NotCovered(f"a {type(memory).__name__}")
     _check(memory, type(memory))
-    if not isinstance(controller, StateNetwork):
-        raise NotCovered("stored programs of a state network")
-    if isinstance(output, StoredProgramLinear):
-        raise NotCovered("stored programs of an output layer")
-    if type(controller).advance is not NETWORKS[controller.config.kind].advance:
-        raise NotCovered(f"the steps of a {type(controller).__name__}")
-    found = _tensors(controller, NETWORKS[controller.config.kind], CONTROLLER, optional=RECURRENT)
-    for norm in controller.norms:
-        found += _tensors(norm, nn.LayerNorm, LINEAR)
+    found = _state_network(controller)
     for network, norm in zip_longest(interfaces, norms):
-        found += _interface(network)
+        found += _layer(network)
         if norm is not None:
             found += _tensors(norm, nn.LayerNorm, LINEAR)
-    return [*found, *_tensors(output, nn.Linear, LINEAR)]
+    return [*found, *_layer(output)]
 
 
 LINEAR, CONTROLLER, RECURRENT = ("weight", "bias"), ("weight_ih", "bias_ih"), ("weight_hh", "bias_hh")
 
 
-def _interface(network: nn.Module) -> list[Tensor]:
+def _state_network(controller: nn.Module) -> list[Tensor]:
+    """Those of a state network, or of P of them side by side and of what chooses among them; then its norms'."""
+    network, asked = controller, []
+    if isinstance(controller, StoredStateNetwork):
+        _check(controller, StoredStateNetwork)
+        memory = controller.memory
+        asked = [*_tensors(memory, StatePrograms, (), optional=("key",)), *_questions(controller)]
+        network = memory.network
+    if not isinstance(network, StateNetwork):
+        raise NotCovered(f"a {type(network).__name__} as a state network")
+    kind = NETWORKS[network.config.kind]
+    if type(network).advance is not kind.advance:
+        raise NotCovered(f"the steps of a {type(network).__name__}")
+    found = [*_tensors(network, kind, CONTROLLER, optional=RECURRENT), *asked]
+    for norm in network.norms:
+        found += _tensors(norm, nn.LayerNorm, LINEAR)
+    return found
+
+
+def _layer(network: nn.Module) -> list[Tensor]:
+    """Those of a linear layer, or what chooses among P of them and then they side by side."""
     if not isinstance(network, StoredProgramLinear):
         return _tensors(network, nn.Linear, LINEAR)
     _check(network, StoredProgramLinear)
-    parts = network._modules
-    found = _tensors(cast(nn.Module, parts["memory"]), ProgramMemory, LINEAR, optional=("key",))
-    for inside in (parts.get("query"), parts.get("strength")):
+    weight, bias, *key = _tensors(cast(nn.Module, network._modules["memory"]), ProgramMemory, LINEAR, optional=("key",))
+    return [*key, *_questions(network), weight, bias]
+
+
+def _questions(network: Querying) -> list[Tensor]:
+    """Those of the query network: of the query, then of the strength."""
+    found: list[Tensor] = []
+    for inside in map(network._modules.get, ("query", "strength")):
         if inside is not None:
             found += _tensors(inside, nn.Linear, ("weight",), optional=("bias",))
     return found
@@ -84,9 +102,9 @@ def _interface(network: nn.Module) -> list[Tensor]:
 def _tensors(
     module: nn.Module, kind: type[nn.Module], names: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> list[Tensor]:
-    """A module's tensors by name, and those of the optional ones that it has."""
+    """A module's tensors by name, with the optional ones it has."""
     _check(module, kind)
-    # Most are plain parameters: to ask for them as attributes takes three times as long.
+    # Most are plain parameters: attribute access would take three times as long.
     plain: list[Tensor] = [tensor for tensor in map(module._parameters.get, names + optional) if tensor is not None]
     if len(plain) == len(names) + len(optional):
         return plain

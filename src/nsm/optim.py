@@ -1,7 +1,7 @@
 """RMSprop and Adam for machines on a CPU: `torch.optim`'s interface and numbers, in one pass over all parameters.
 
-A machine has some twenty tensors, most of them small: what torch's optimisers spend on each of them comes to as much as
-the forward pass of a whole sequence. State dictionaries, parameter groups, schedulers and closures are torch's own.
+A machine has some twenty tensors, most of them small: the overhead of torch's optimisers per tensor adds up to the time
+of a forward pass of a whole sequence. State dictionaries, parameter groups, schedulers and closures are torch's own.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from nsm.checks import UserError
 
 
 class _OnePass(Optimizer, ABC):
-    """What both share: the state of a parameter, and the call."""
+    """Common part: the state of a parameter, and the call."""
 
     square: str
     velocity: str
 
     @abstractmethod
     def _numbers(self, group: dict[str, Any], step: int) -> tuple[int, float, float, float, float, float]:
-        """Whether it is Adam, what is kept of square and of velocity, ε, and the two corrections."""
+        """Whether it is Adam, the decay of square and of velocity, ε, and the two corrections."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update; `closure`, if it is given, computes the loss again."""
-        # Not at the top: it brings the compiler of the kernels.
+        """One update; `closure`, if given, evaluates the loss again."""
+        # Not at the top: it imports the compiler of the kernels.
         from nsm.fused.optimiser import update
 
         if update.address is None:
@@ -68,7 +68,7 @@ class _OnePass(Optimizer, ABC):
         if parameter.device.type != "cpu" or parameter.dtype != torch.float32 or not parameter.is_contiguous():
             found = f"{parameter.dtype} on {parameter.device.type}"
             raise UserError(
-                f"nsm.optim is for contiguous float32 parameters on the CPU, one was {found}; use torch.optim"
+                f"nsm.optim needs contiguous float32 parameters on the CPU, one was {found}; use torch.optim"
             )
         state: dict[str, Any] = self.state[parameter]
         state["step"] = 0
@@ -80,7 +80,7 @@ def _gradient(parameter: Tensor) -> Tensor:
     gradient = parameter.grad
     assert gradient is not None
     if gradient.is_sparse or gradient.dtype != torch.float32:
-        raise UserError("nsm.optim is for dense float32 gradients; use torch.optim")
+        raise UserError("nsm.optim needs dense float32 gradients; use torch.optim")
     if not gradient.is_contiguous():
         parameter.grad = gradient = gradient.contiguous()
     return gradient

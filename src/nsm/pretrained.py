@@ -1,7 +1,7 @@
 """A machine in a directory: `config.json` and `model.safetensors`. Data only, nothing executable.
 
-The tensors have their digest in the file's own metadata, and with it that of the configuration they were saved with: a
-file is replaced as one, so that one with the digest of another can't come of a save that was cut off.
+The tensors have their own digest in the file's metadata, and that of the configuration they were saved with. So files
+of two saves can't be mixed up by a save that was interrupted.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ C = TypeVar("C")
 
 
 def save(directory: Path, kind: str, config: Any, tensors: dict[str, Tensor]) -> None:
-    """Write both files, each by a rename, the configuration last: a reader never finds half of either."""
+    """Write both files atomically, the configuration last: a reader never finds half of either."""
     document = {"format": FORMAT, "version": VERSION, "machine": kind, "config": to_json(config)}
     content = sealed_tensors({name: tensor.detach().cpu() for name, tensor in tensors.items()}, document)
     directory.mkdir(parents=True, exist_ok=True)
-    with alone(directory):  # of two machines saved at once, one is there in the end, and not a file of each
+    with alone(directory):  # two machines saved at once must not leave a file of each
         sweep(directory)
         write_atomically(directory / TENSORS, content)
         documents.write(directory / CONFIG, document)
 
 
 def sealed_tensors(tensors: dict[str, Tensor], document: dict[str, Any]) -> bytes:
-    """A file of tensors that says which bytes it was written with, and beside which configuration."""
+    """A file of tensors, sealed with its own digest and that of its configuration."""
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     _, digest = _seal(save_tensors(tensors))
-    # In one entry: safetensors writes several in any order, and the same machine is the same bytes.
+    # In one entry: safetensors writes several in random order, and the same machine must give the same bytes.
     return save_tensors(tensors, metadata={"sha256": f"{digest} {documents.digest_of(document)}"})
 
 
 def _seal(content: bytes) -> tuple[list[str], str]:
-    """The digests that a file of tensors has in its metadata, and the digest of all the rest of it."""
+    """The digests in the metadata of a file of tensors, and the digest of all the rest of it."""
     start = 8 + int.from_bytes(content[:8], "little")
     header = documents.parse(content[8:start])
     said = header.pop("__metadata__", {}).get("sha256", "")
@@ -56,10 +56,10 @@ def _seal(content: bytes) -> tuple[list[str], str]:
 
 
 def load(directory: Path, cls: type[C]) -> tuple[str, C, dict[str, Tensor]]:
-    """The machine's kind, configuration and tensors, all read and checked before anything is built from them."""
+    """The machine's kind, configuration and tensors, checked before anything is built from them."""
     for name in (CONFIG, TENSORS):
         if not (directory / name).is_file():
-            hint = "; nsm.load reads runs and checkpoints, too" if directory.is_dir() else ""
+            hint = "; nsm.load also reads runs and checkpoints" if directory.is_dir() else ""
             raise UserError(f"{directory} is not a saved machine: it has no {name}{hint}")
     document = documents.read_any(directory / CONFIG)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -75,7 +75,7 @@ def load(directory: Path, cls: type[C]) -> tuple[str, C, dict[str, Tensor]]:
 
 
 def read_tensors(path: Path) -> bytes:
-    """The content of a file of tensors, which must be as long as its header says before any more of it is read."""
+    """The content of a file of tensors, after a check that it is as long as its header says."""
     with opened(path):
         pass
     try:
@@ -95,12 +95,12 @@ def _load_tensors(path: Path, beside: str) -> dict[str, Tensor]:
     if said[:1] != [digest]:
         raise Damaged(f"{path} is damaged: its sha256 is not the one it was written with")
     if said[1:] != [beside]:
-        raise Damaged(f"{path} was not saved with the {CONFIG} that lies beside it: save the machine again")
+        raise Damaged(f"{path} was not saved together with the {CONFIG} beside it: save the machine again")
     return tensors
 
 
 def check(path: Path, found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    """Raise a ValueError unless the tensors found are those expected, by name and shape, and all of one precision."""
+    """Raise a UserError unless the tensors have the expected names and shapes, and one precision."""
     for name in sorted(found.keys() ^ expected.keys()):
         raise UserError(f"{path} {'lacks' if name in expected else 'has an unknown'} tensor {name!r}")
     for name, tensor in expected.items():

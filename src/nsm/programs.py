@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from nsm.attention import ATTENTION, gumbel_noise, seed_from
+from nsm.attention import ATTENTION, Attention, gumbel_noise, seed_from
 from nsm.checks import UserError, at_least, choose, positive
 from nsm.precision import autocasts, for_product, for_softmax
 from nsm.similarity import cosine_similarity
@@ -38,9 +38,10 @@ class Programs:
     key_size: int | None = None
     """K, the width of a program's key; None takes K = P as the paper does."""
     attention: str = "key-value"
-    """key-value (Eqs. 3–4), direct (the query is the logits), uniform (fixed 1/P) or gumbel (hard, one at a time)."""
+    """key-value (Eqs. 3–4), direct (the query is the logits), uniform (fixed 1/P), gumbel (hard, one at a time)
+    or gumbel-probabilities (the published code's: noise on the weights instead of the logits, soft, in tests too)."""
     temperature: float = 1.0
-    """Temperature of the Gumbel softmax whose gradient the hard choice borrows."""
+    """Temperature of the Gumbel softmax; the hard choice takes its gradient only."""
     query_bias: bool = True
     """Whether the query and strength networks have a bias."""
     bounded_keys: bool = False
@@ -69,6 +70,11 @@ class Programs:
             raise UserError(
                 f"key_size must equal the number of programs, {self.count}, for direct attention, was {self.keys}"
             )
+
+    @property
+    def strategy(self) -> Attention:
+        """How programs are attended to."""
+        return ATTENTION[self.attention]
 
     @property
     def keys(self) -> int:
@@ -133,7 +139,7 @@ class ProgramKeys(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.attention = ATTENTION[config.attention]
+        self.attention = config.strategy
         shape = config.count, config.keys
         key = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if self.attention.has_keys else None
         self.register_parameter("key", key)

@@ -1,7 +1,7 @@
-"""States and traces are trees: named tuples of tensors, nested. Map over their leaves.
+"""Trees of tensors, nested named tuples, as states and traces are: map over their leaves.
 
 Written by hand: for a state of six leaves `torch.utils._pytree`, which is private, takes 2 to 4 times as long; `optree`
-takes 0.9 to 1.0 times as long and would be one more dependency.
+takes as long and would be another dependency.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from nsm.checks import UserError
 
 T = TypeVar("T")
-"""A tree, and what becomes of it: tensors stay tensors."""
+"""A tree; mapping keeps its structure."""
 
 
 def tree_map(function: Callable[..., Any], *trees: T) -> T:
@@ -42,12 +42,12 @@ def tree_leaves(tree: object) -> list[Tensor]:
 
 
 def tree_stack(trees: Sequence[T]) -> T:
-    """One tree with time in front from a tree per step."""
+    """One tree with time first, from a tree per step."""
     return tree_map(lambda *leaves: torch.stack(leaves), *trees)
 
 
 def tree_where(running: Tensor, new: T, old: T) -> T:
-    """Per sample: `new` where it is still running, `old` where its sequence has ended. running (B,)."""
+    """Per sample: `new` while its sequence is running, `old` after it has ended. running (B,)."""
     return tree_map(lambda a, b: torch.where(_along(running, a), a, b), new, old)
 
 
@@ -61,7 +61,7 @@ def _along(running: Tensor, leaf: Tensor) -> Tensor:
 
 
 def check_like(name: str, tree: Any, expected: Any) -> None:
-    """Raise a UserError that names the first leaf of `tree` which is not like the one of `expected`."""
+    """Raise a UserError that names the first leaf of `tree` that differs from `expected` in type or shape."""
     if isinstance(expected, Tensor):
         if not isinstance(tree, Tensor):
             raise UserError(f"{name} must be a tensor of shape {tuple(expected.shape)}, was {type(tree).__name__}")

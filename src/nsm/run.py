@@ -1,4 +1,4 @@
-"""A run, from Python: what it was, what it measured, its machine tested and watched."""
+"""A run in Python: its configuration and metrics, and tests and pages of its machine."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Table(Protocol):
 
 
 class Sequences(TypedDict, total=False):
-    """Which sequences a machine is put to."""
+    """The sequences that a machine is tested on."""
 
     like: str
-    """test, or training: new sequences like those it was trained on"""
+    """test, or training: new sequences from the distribution it was trained on"""
     seed: int | None
     slots: int | None
-    """the size of the tape, if not the machine's own"""
+    """slots of the tape, by default the machine's own"""
     length: int | tuple[int, int]
     repeats: int | tuple[int, int]
     items: int | tuple[int, int]
@@ -53,13 +53,13 @@ class Run(RunDirectory):
 
     def __repr__(self) -> str:
         outcome = self.outcome()
-        return f"Run({str(self.path)!r}: {self.experiment.name}, {'not over' if outcome is None else 'finished'})"
+        return f"Run({str(self.path)!r}: {self.experiment.name}, {'unfinished' if outcome is None else 'finished'})"
 
     @property
     def metrics(self) -> Table:
-        """What was measured while training, a row per line of metrics.jsonl: step, loss, validation/bit_errors, …
+        """The metrics of training, a row per line of metrics.jsonl: step, loss, validation/bit_errors, …
 
-        What a line does not have is NaN. With pandas installed it is a DataFrame, else a dict of arrays.
+        Missing values are NaN. A DataFrame if pandas is installed, else a dict of arrays.
         """
         lines = [{"step": float(line["step"]), **scalars(line)} for line in self.lines()]
         names = dict.fromkeys(name for line in lines for name in line)
@@ -73,7 +73,7 @@ class Run(RunDirectory):
 
     @property
     def result(self) -> Result | None:
-        """What the best machine did on the run's test, as it was measured when training ended; None before that."""
+        """The test of the best machine at the end of training; None before that."""
         outcome, experiment = self.outcome(), self.experiment
         if outcome is None or outcome.best is None:
             return None
@@ -93,14 +93,14 @@ class Run(RunDirectory):
 
         Args:
             which: "best", the checkpoint of the lowest validation loss, or "last".
-            sequences: how many; those of the run's own test if not given.
-            persistent: whether memory goes from each batch to the next; as in training if not given.
+            sequences: number of sequences; by default that of the run's own test.
+            persistent: whether memory is kept from batch to batch; by default as in training.
             backend: "auto", "reference" or "fused".
-            chosen: which sequences: `like`, `seed`, `slots`, and the task's ranges such as `length`.
+            chosen: the sequences: `like`, `seed`, `slots`, and the task's ranges such as `length`.
         """
         results = self.tests(which, sequences, persistent, backend, **chosen)
         if len(results) > 1:
-            raise UserError(f"{self.path} was trained on {', '.join(results)}: run.tests() tests them one by one")
+            raise UserError(f"{self.path} was trained on {', '.join(results)}: test them one by one with run.tests()")
         return next(iter(results.values()))
 
     def tests(
@@ -111,7 +111,7 @@ class Run(RunDirectory):
         backend: str = "auto",
         **chosen: Unpack[Sequences],
     ) -> dict[str, Result]:
-        """`test` for every task of a mixture, by name; of any other task, the one result."""
+        """`test` for every task of a mixture, by name; for any other task, one result."""
         choose("which", which, WHICH)
         experiment = self.experiment
         task, seed, slots = self.sequences(**chosen)
@@ -120,7 +120,7 @@ class Run(RunDirectory):
         machine = self.machine(which, backend)
         check_room(experiment.machine, task, min(asked, EXAMINED), slots)
         found = self.checkpoint(which)
-        # What training left in memory goes with its tape: on one of another size memory begins empty.
+        # The memory that training left belongs to its tape: on a tape of another size memory starts empty.
         memory = memory_state(machine, found.memory) if persistent and not slots else None
         settings = {
             "which": which,
@@ -144,14 +144,14 @@ class Run(RunDirectory):
         beside: str | Path | None = None,
         **chosen: Unpack[Sequences],
     ) -> Page:
-        """Watch the run's machine at work: a page, written to `out` (RUN/view.html), shown by itself in a notebook.
+        """Watch the run's machine compute: a page, written to `out` (RUN/view.html) and displayed in a notebook.
 
         Args:
-            out: where to write it.
+            out: file to write the page to.
             which: "best", the checkpoint of the lowest validation loss, or "last".
-            samples: how many test sequences, besides the best and the worst.
-            beside: another run, whose machine is shown the same: an NTM beside a NUTM, say.
-            chosen: which sequences: `like`, `seed`, `slots`, and the task's ranges such as `length`.
+            samples: number of test sequences, besides the best and the worst.
+            beside: another run, whose machine is given the same input: an NTM beside a NUTM, say.
+            chosen: the sequences: `like`, `seed`, `slots`, and the task's ranges such as `length`.
         """
         _, text = self.watch(which, samples, beside, **chosen)
         return Page(text, self.path / "view.html" if out is None else Path(out))
@@ -164,7 +164,7 @@ class Run(RunDirectory):
         title: str = "",
         **chosen: Unpack[Sequences],
     ) -> tuple[list[Execution], str]:
-        """Executions of the run's machine, and the page that shows them, under its task's name or a title."""
+        """Executions of the run's machine, and the page that shows them; its title is by default the task's name."""
         choose("which", which, WHICH)
         experiment = self.experiment
         task, seed, slots = self.sequences(**chosen)
@@ -196,7 +196,7 @@ class Run(RunDirectory):
     def sequences(
         self, like: str = "test", seed: int | None = None, slots: int | None = None, **ranges: int | tuple[int, int]
     ) -> tuple[Task, int, int | None]:
-        """The task that the machine is put to, the seed of its sequences, and the size of the tape if it is another."""
+        """The task with its ranges, the seed of its sequences, and the size of the tape if it is not the machine's."""
         experiment = self.experiment
         experiment.task.require()
         task = experiment.task.tested if choose("like", like, LIKE) == "test" else experiment.task.like_training()
@@ -207,7 +207,7 @@ class Run(RunDirectory):
 
 
 def _both(machines: dict[str, Machine], beside: Run, which: str) -> dict[str, Machine]:
-    """The machine, and that of another run by a name of its own, if it can be shown the same."""
+    """The machine and that of another run, by name, if they have the same input and output size."""
     ((name, machine),) = machines.items()
     other = beside.machine(which)
     sizes = [(each.config.input_size, each.config.output_size) for each in (machine, other)]
@@ -221,9 +221,9 @@ def _both(machines: dict[str, Machine], beside: Run, which: str) -> dict[str, Ma
 
 
 def check_room(machine: MachineConfig, task: Task, sequences: int, slots: int | None, traced: int = 0) -> None:
-    """Refuse sequences or a tape that no memory holds, before any of it is taken.
+    """Raise a UserError for sequences or a tape that need more memory than there is, before allocating any.
 
-    `sequences` go through the machine at a time; of `traced` ones the state of every step is kept.
+    `sequences` run at a time; of `traced` ones the state of every step is kept.
     """
     size, steps = least_memory(machine, sequences, slots), task.max_length
     shown = 4 * steps * sequences * (task.input_size + 2 * task.output_size)

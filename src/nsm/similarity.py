@@ -1,4 +1,4 @@
-"""Cosine similarity that is safe at zero vectors: the measure both memories, of data and of programs, address by."""
+"""Cosine similarity that is safe at zero vectors; data memory and program memory are addressed by it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 EPSILON = 1e-8
-"""Inside the square root, where it keeps the gradient at a zero vector finite; outside it would do nothing."""
+"""Inside the square root, which keeps the gradient at a zero vector finite."""
 
 
 def above_zero(small: float, like: Tensor) -> float:
-    """`small`, or the smallest number that half precision tells from zero."""
+    """`small`, or the smallest positive number of the dtype."""
     return max(small, torch.finfo(like.dtype).tiny)
 
 

@@ -1,4 +1,4 @@
-"""How much memory a machine takes, before any of it is taken."""
+"""The memory that a machine takes, without allocating it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nsm.pytree import tree_leaves
 
 
 class Bytes(NamedTuple):
-    """How large a machine is, and a state of some sequences."""
+    """Sizes of a machine, and of a state of some sequences, in bytes."""
 
     weights: int
     buffers: int
@@ -22,15 +22,15 @@ class Bytes(NamedTuple):
 
 
 def least_memory(config: MachineConfig, batch: int, slots: int | None = None) -> Bytes:
-    """How large the machine of a configuration would be, on a tape of any size; nothing is allocated."""
+    """The size of a configuration's machine, on a tape of any size; nothing is allocated."""
     memory = config.memory
     if memory is None:
-        return Bytes(0, 0, 0)  # who brings a memory of their own has it already
+        return Bytes(0, 0, 0)  # a memory of the user's own exists already
     config = replace(config, memory=replace(memory, slots=memory.slots if slots is None else slots))
     try:
         with torch.device("meta"):
             machine = Machine.from_config(config)
             kinds = machine.parameters(), machine.buffers(), tree_leaves(machine.initial_state(batch))
-    except (RuntimeError, TypeError, OverflowError):  # torch counts in 64 bits
+    except (RuntimeError, TypeError, OverflowError):  # sizes of more than 64 bits
         raise UserError("the machine can't be built: it has more numbers than can be counted") from None
     return Bytes(*(sum(tensor.numel() * tensor.element_size() for tensor in kind) for kind in kinds))

@@ -1,4 +1,4 @@
-"""What goes into a forward pass besides its input: the state, and random numbers."""
+"""The inputs of a forward pass besides x: the state, and random numbers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ To = torch.device | torch.dtype | torch.memory_format | Tensor | str | int | boo
 
 
 class MachineState(NamedTuple):
-    """All a machine carries from step to step."""
+    """Everything a machine carries from step to step."""
 
     controller: ControllerState
     """The state network's named tuple, each (B, n)."""
     memory: tuple[Tensor, ...]
-    """The data memory's named tuple, batch first: an NTMState, LRUAState, DNCState, or one of a memory of your own."""
+    """The data memory's named tuple, batch first: an NTMState, LRUAState, DNCState, or that of your own memory."""
     read: Tensor
     """r_{t−1} (B, R·M)"""
 
     def detach(self) -> MachineState:
-        """The same numbers, cut from the graph that made them: what truncated backpropagation hands on."""
+        """The state detached from the graph, as for truncated backpropagation through time."""
         return tree_map(Tensor.detach, self)
 
     def clone(self) -> MachineState:
-        """A copy, which gradients flow through."""
+        """A copy that gradients flow through."""
         return tree_map(Tensor.clone, self)
 
     def to(self, *arguments: To, **options: To) -> MachineState:
@@ -38,7 +38,7 @@ class MachineState(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Random numbers of a forward pass, drawn outside and handed in, so that the pass itself is a pure function.
+    """Random numbers of a forward pass, passed in so that the pass is a pure function.
 
     In `forward` with a leading time dimension, in `step` without.
     """
@@ -46,7 +46,7 @@ class Noise(NamedTuple):
     cell: Tensor | None = None
     """Added to an LSTM's cell: (T, B, n)."""
     programs: Tensor | None = None
-    """Gumbel noise per control head, then of the state network and the output layer if they are stored:
+    """Gumbel noise per control head, then of the state network and the output layer if they have stored programs:
     (T, B, heads …, P)."""
 
     def at(self, t: int) -> Noise:

@@ -66,9 +66,15 @@ class StoredStateNetwork(Querying):
         return self.memory.network.initial_state(batch)
 
     def forward(
-        self, x: Tensor, state: ControllerState, noise: Tensor | None = None, choice: Tensor | None = None
+        self,
+        x: Tensor,
+        state: ControllerState,
+        noise: Tensor | None = None,
+        choice: Tensor | None = None,
+        allowed: Tensor | None = None,
     ) -> tuple[Tensor, ControllerState, Tensor]:
-        """One step, and the program weights (B, P) that made it. x (B, inputs); `choice` (B, P) is Gumbel noise."""
+        """One step, and the program weights (B, P) that made it, of those allowed (P,). x (B, inputs); `choice` (B, P)
+        is Gumbel noise."""
         seen = torch.cat([x, state.hidden], dim=-1) if state else x
-        weights = self.memory.attend(*self.ask(seen), choice)
+        weights = self.memory.attend(*self.ask(seen), choice, allowed)
         return *self.memory(x, state, weights, noise), weights

@@ -4,8 +4,7 @@
     y = module(x; Σ_i w(i) θ_i)       Eq. 5, with θ_i all parameters of the module in program i
 
 Where a product is linear in θ it is mixed afterwards, Σ_i w(i) (x θ_i), which builds no parameters for a sample: in
-linear layers and convolutions, in an `nn.Sequential` of them layer by layer, and in the gates of recurrent cells. All
-else is called by `torch.func.vmap` with parameters for each sample.
+linear layers, convolutions, an `nn.Sequential` of them and recurrent cells' gates. All else goes through `vmap`.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from nsm.precision import autocasts, for_product
 from nsm.programs import ProgramKeys, Programs, Querying, mixed
 
 Query = Callable[..., Tensor]
-"""What a program is asked for by, made of the module's own arguments: c (B, features)."""
+"""Makes the query c (B, features) from the module's own arguments."""
 Output = Any
-"""Whatever the module puts out."""
+"""The module's output."""
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 SIZES = ("in_features", "in_channels", "num_channels", "input_size", "embed_dim")
-"""What torch's layers call the width of their input."""
+"""Names of the input width in PyTorch's layers."""
 
 
 def stored(
@@ -49,21 +48,21 @@ def stored(
     spread: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> StoredModule:
-    """A module like the one given whose parameters are P programs, mixed anew for every sample.
+    """A copy of a module whose parameters are P programs, mixed for every sample.
 
-    It is called as the module is, with tensors whose first dimension is the batch; keyword arguments named in `shared`
-    (a mask, say) are handed to every sample as they are. The module itself is left alone.
+    Call it like the module, with tensors whose first dimension is the batch; keyword arguments named in `shared` (a
+    mask, say) are the same for all samples. The module itself is not changed.
 
     Args:
-        programs: how many, or a `Programs` with the attention, the width of keys and l_p.
-        query: makes c (B, features) of the arguments, a network or any function; by default c is the first argument,
-            averaged over time and space where it has any. A call may bring its own instead: `layer(x, query=c)`.
-        features: how many numbers c has; of a module of torch's own layers this is known.
-        per: "sample": one mixture for all of a sample. "position": every vector along the last dimension is a sample
-            of its own, as in a feed-forward block.
+        programs: their number, or a `Programs` with the attention, the width of keys and l_p.
+        query: makes c (B, features) from the arguments, a network or any function; by default c is the first argument,
+            averaged over time and space. A call may pass its own: `layer(x, query=c)`.
+        features: the width of c; known for PyTorch's own layers.
+        per: "sample": one mixture per sample. "position": one per vector along the last dimension, as in a feed-forward
+            block.
         spread: how far apart programs start, 0 to 1: each is m + √(1 − s²) (θ − m) + s σ ε, ε ~ N(0, 1), with mean m
-            and deviation σ of each parameter θ. 0 makes copies, 1 programs that are independent of the module and of
-            each other, and of its scale. A single program is the module as it is.
+            and deviation σ of each parameter θ. 0 makes copies; 1 makes programs of the same scale, independent of the
+            module and of each other. A single program equals the module.
     """
     config = programs if isinstance(programs, Programs) else Programs(programs)
     choose("per", per, ("sample", "position"))
@@ -81,8 +80,8 @@ def stored(
 class ModulePrograms(ProgramKeys):
     """P programs, each all parameters of a module, under P keys.
 
-    `module` is a copy of the module in which every parameter has a dimension P in front. Parameters that are tied stay
-    so. Buffers are shared by all programs.
+    `module` is a copy of the module whose parameters have a leading dimension P. Tied parameters stay tied. Buffers are
+    shared by all programs.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class ModulePrograms(ProgramKeys):
         self._norms = [part for part in self.module.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
 
     def forward(self, weights: Tensor, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """The module's own output, each sample's by its own mixture. weights (B, P)."""
+        """The module's output, with a mixture per sample. weights (B, P)."""
         if any(map(_mixes_samples, self._norms)):
             raise UserError(NO_STATISTICS)
         own, fixed = (inputs, self.owned(options)), {name: options[name] for name in self.shared if name in options}
@@ -116,8 +115,8 @@ class ModulePrograms(ProgramKeys):
         for tensor in tensors:
             if tensor.shape[:1] != weights.shape[:1]:
                 raise UserError(
-                    f"every tensor must have the batch of {len(weights)} first, one was {tuple(tensor.shape)}; what "
-                    "all samples share is handed in by keyword and named in nsm.stored(…, shared=…)"
+                    f"every tensor must have the batch of {len(weights)} first, one was {tuple(tensor.shape)}; pass "
+                    "what all samples share by keyword and name it in nsm.stored(…, shared=…)"
                 )
         if not options and not _watched(self.module):
             if type(self.module) in CELLS and len(inputs) in (1, 2):
@@ -127,14 +126,14 @@ class ModulePrograms(ProgramKeys):
         return self._by_sample(weights, own, tensors, fixed)
 
     def owned(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The keyword arguments that samples don't share."""
+        """The keyword arguments that have a batch."""
         return {name: option for name, option in options.items() if name not in self.shared}
 
     def _by_sample(self, weights: Tensor, own: Any, tensors: list[Tensor], fixed: dict[str, Any]) -> Any:
-        """The module called once for every sample, as a batch of one, with parameters of the sample's own.
+        """The module called once per sample, as a batch of one, with the sample's own parameters.
 
-        Under autocast in the precision of its weights, with outputs in that of autocast: vmap takes many operations
-        apart before autocast sees them.
+        Under autocast in the precision of its weights, with outputs in autocast's: vmap decomposes many operations
+        before autocast sees them.
         """
         if not autocasts(weights):
             return self._mapped(weights, own, tensors, fixed)
@@ -146,7 +145,7 @@ class ModulePrograms(ProgramKeys):
         return _each(partial(_cast, dtype=wanted), out)
 
     def _mapped(self, weights: Tensor, own: Any, tensors: list[Tensor], fixed: dict[str, Any]) -> Any:
-        """The module's output; `own` are its arguments, with the `tensors` of all samples."""
+        """The module's output; `own` are its arguments, and `tensors` their leaves."""
         parameters = {
             name: torch.tensordot(weights.to(stack.dtype), stack, dims=1)
             for name, stack in self.module.named_parameters()
@@ -168,10 +167,10 @@ class ModulePrograms(ProgramKeys):
 
 
 class StoredModule(Querying):
-    """What `nsm.stored` makes of a module: called as the module is, its parameters are mixed for every sample.
+    """A module with stored programs, made by `nsm.stored`: called like the module, with parameters mixed per sample.
 
-    `memory.key` (P, K) and `memory.module`, whose parameters are those of the module with a dimension P in front;
-    `query` and `strength` with a weight and a bias each, and `source.…` where the query is a network of one's own.
+    Its parameters: `memory.key` (P, K) and `memory.module`, those of the module with a leading dimension P; `query` and
+    `strength` with a weight and a bias each; `source.…` if the query is a network of your own.
     """
 
     memory: ModulePrograms
@@ -200,9 +199,9 @@ class StoredModule(Querying):
     def forward(
         self, *inputs: object, query: Tensor | None = None, noise: Tensor | None = None, **options: object
     ) -> Output:
-        """What the module would put out. `query` (B, features) in place of c, `noise` (B, P) for Gumbel attention.
+        """The module's output. `query` (B, features) replaces c; `noise` (B, P) is for Gumbel attention.
 
-        Both keywords are taken here: a module that has arguments of these names gets them by position.
+        Both keywords are used here: a module with arguments of these names gets them by position.
         """
         c = self._c(inputs, options, query)
         weights = self.memory.attend(*self.ask(c), self._drawn(c, noise))
@@ -214,7 +213,7 @@ class StoredModule(Querying):
         return _each(lambda tensor: tensor.unflatten(0, leading), out)
 
     def _c(self, inputs: tuple[object, ...], options: dict[str, object], query: Tensor | None) -> Tensor:
-        """What the query network sees: c (B, features), or (…, features) per position."""
+        """The input of the query network: c (B, features), or (…, features) per position."""
         if query is not None:
             c = query
         elif self.source is not None:
@@ -230,7 +229,9 @@ class StoredModule(Querying):
         """The first input, averaged over all dimensions but batch and features."""
         x = inputs[0] if inputs else None
         if not isinstance(x, Tensor) or not x.is_floating_point():
-            raise UserError("the first argument is no tensor of numbers to ask by; give nsm.stored a query=…")
+            raise UserError(
+                "the first argument is no floating-point tensor to make a query of: give nsm.stored a query=…"
+            )
         if self.positions or x.dim() < 3:
             return x
         return x.flatten(2).mean(dim=2) if _channels_first(self.memory.module) else x.flatten(1, -2).mean(dim=1)
@@ -239,17 +240,17 @@ class StoredModule(Querying):
 # --- how programs start -----------------------------------------------------------------------------------------------
 
 NO_STATISTICS = (
-    "batch norm keeps statistics of whole batches, which samples with parameters of their own don't have: use "
+    "batch norm keeps statistics of whole batches, which samples with their own parameters don't have: use "
     "nn.GroupNorm or nn.LayerNorm, or leave it in evaluation mode"
 )
 
 
 def _refuse(module: nn.Module) -> None:
-    """Raise a UserError for a module whose samples can't have parameters of their own."""
+    """Raise a UserError for a module whose samples can't have their own parameters."""
     if not isinstance(module, nn.Module):
         raise UserError(f"nsm.stored takes an nn.Module, was {type(module).__name__}")
     if any(map(is_lazy, module.parameters())):
-        raise UserError(f"a {type(module).__name__} has parameters without a shape; call it once before it is stored")
+        raise UserError(f"a {type(module).__name__} has uninitialised parameters: call it once before nsm.stored")
     if not any(parameter.is_floating_point() for parameter in module.parameters()):
         raise UserError(f"a {type(module).__name__} has no parameters to store")
     for part in module.modules():
@@ -262,7 +263,7 @@ def _refuse(module: nn.Module) -> None:
 
 
 def _mixes_samples(part: nn.Module) -> bool:
-    """Whether it normalises by a whole batch, or keeps statistics over batches."""
+    """Whether a module normalises by a whole batch, or keeps statistics over batches."""
     if isinstance(part, nn.modules.batchnorm._BatchNorm):
         return part.training or not part.track_running_stats
     return isinstance(part, nn.modules.batchnorm._NormBase) and part.training and part.track_running_stats
@@ -283,17 +284,17 @@ def _programs(parameter: nn.Parameter, count: int, spread: float, generator: tor
 
 
 def _first(module: nn.Module) -> nn.Module:
-    """The first part of a module that has parameters of its own."""
+    """The first submodule that has parameters of its own."""
     return next(part for part in module.modules() if any(True for _ in part.parameters(recurse=False)))
 
 
 def _features(module: nn.Module) -> int:
-    """How many features the input of a module has, by its first layer."""
+    """The input width of a module's first layer."""
     first = _first(module)
     for name in SIZES:
         if isinstance(size := getattr(first, name, None), int):
             return size
-    raise UserError(f"how many features the query has can't be seen of a {type(first).__name__}; say features=…")
+    raise UserError(f"the width of the query is unknown for a {type(first).__name__}: pass features=…")
 
 
 def _channels_first(module: nn.Module) -> bool:
@@ -304,7 +305,7 @@ def _channels_first(module: nn.Module) -> bool:
 
 
 def _watched(module: nn.Module) -> bool:
-    """Whether somebody waits for its calls."""
+    """Whether a module has hooks."""
     hooks = module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks
     return any(hooks)
 
@@ -404,7 +405,7 @@ CELLS: dict[type[nn.Module], Callable[..., Any]] = {
 
 @contextmanager
 def _mappable() -> Iterator[None]:
-    """Attention in plain operations: its fused kernels can't be mapped over samples."""
+    """Attention in plain operations, because its fused kernels can't be mapped over samples."""
     fast = torch.backends.mha.get_fastpath_enabled() and not torch.compiler.is_compiling()
     try:
         if fast:
@@ -420,7 +421,7 @@ def _mappable() -> Iterator[None]:
 
 
 def _each(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Tuples, lists and dicts with `function` of every tensor in them; all else stays."""
+    """Tuples, lists and dicts with `function` of every tensor; everything else is kept."""
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, dict):
@@ -443,7 +444,7 @@ def _leaves(tree: Any) -> list[Tensor]:
 
 
 def _alone(tensor: Tensor) -> Tensor:
-    """What a batch of one put out, without the batch."""
+    """The output for a batch of one, without the batch."""
     if tensor.dim() == 0 or len(tensor) != 1:
         raise UserError(f"every output must have the batch first; of a batch of one, one was {tuple(tensor.shape)}")
     return tensor.squeeze(0)

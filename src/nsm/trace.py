@@ -60,11 +60,7 @@ class Trace(NamedTuple):
         # Not at the top: whoever does not draw need not wait for matplotlib.
         from nsm.plots.rows import heads_over_time
 
-        heads = self.head_traces(sample, length)
-        named = ("state", self.state_programs), ("output", self.output_programs)
-        return heads_over_time(
-            heads, [(name, self._shown(mix, sample, length)) for name, mix in named if mix is not None]
-        )
+        return heads_over_time(self.head_traces(sample, length), self.part_programs(sample, length))
 
     def batched(self) -> Trace:
         """The trace of an unbatched sequence as one of a batch of one."""
@@ -85,6 +81,11 @@ class Trace(NamedTuple):
             None if self.programs is None else shown(self.programs),
             ["read" if isinstance(head, ReadHead) else "write" for head in self.heads],
         )
+
+    def part_programs(self, sample: int = 0, length: int | None = None) -> tuple[tuple[str, Array], ...]:
+        """The programs (T, P) of the state network and the output layer, "state" and "output", as far as stored."""
+        named = ("state", self.state_programs), ("output", self.output_programs)
+        return tuple((name, self._shown(mix, sample, length)) for name, mix in named if mix is not None)
 
     def _shown(self, part: Tensor, sample: int, length: int | None) -> Array:
         """One sequence of a part, as an array."""

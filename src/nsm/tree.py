@@ -1,11 +1,11 @@
 """Typed trees of frozen dataclasses as plain JSON, and back: what a run's config.json is.
 
-A node that is one of several kinds, a task or a memory say, has its class in `kind`: one of nsm's by its name, any
-other as `module:Class`. Nothing is imported because a file says so: a class is found only if its module is loaded.
-One of a script that is run goes by the name by which the script could be imported.
+A node that is one of several kinds, such as a task or a memory, has its class in `kind`: nsm's own by name, any other
+as `module:Class`. A file never causes an import: a class is found only if its module is loaded. A class of the script
+that runs is named as if the script were imported.
 
-A field that a file does not have is what the class has by default. So a new option is a field whose default changes
-nothing, and recipes say where it is on.
+A field that a file lacks has its default. So a new option is a field whose default changes nothing, and recipes turn it
+on.
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ C = TypeVar("C")
 KIND = "kind"
 OURS = "nsm."
 MAIN = ("__main__", "__mp_main__")
-"""The module of a script that is run, and what it is called in processes that such a script starts."""
+"""The module of the running script, here and in processes that it starts."""
 DEEPEST = 50
 PLAIN = (str, int, float, bool, types.NoneType)
 
 
 class OneOf:
-    """The base of a class whose subclasses stand for one another in a tree, and are told apart by `kind`."""
+    """Base of a class whose subclasses are alternatives in a tree, told apart by `kind`."""
 
 
 def kind_of(cls: type) -> str:
-    """What a class is called in files."""
+    """The name of a class in files."""
     if cls.__module__.startswith(OURS):
         return cls.__name__
     if "<locals>" in cls.__qualname__:
-        raise UserError(f"{cls.__qualname__} is defined inside a function: define it in a module, to be found again")
+        raise UserError(f"{cls.__qualname__} is defined inside a function: define it in a module, to be loaded")
     module = _main() if cls.__module__ in MAIN else cls.__module__
     return f"{module}:{cls.__qualname__}"
 
 
 def find(base: type[C], kind: Any, where: str) -> type[C]:
-    """The subclass of `base` that a file calls `kind`."""
+    """The subclass of `base` that a file names by `kind`."""
     if not isinstance(kind, str) or ":" not in kind:
         known = {cls.__name__: cls for cls in _below(base) if cls.__module__.startswith(OURS) and not isabstract(cls)}
         return known[choose(f"{where}.{KIND}", brief(kind) if isinstance(kind, str) else reprlib.repr(kind), known)]
     module, _, name = kind.partition(":")
     loaded = sys.modules.get("__main__" if module == _main() else module)
     found: Any = loaded
-    for part in name.split("."):  # as it lies there: an attribute that is looked up may run code, or import
+    for part in name.split("."):  # from vars(): looking up an attribute may run code, or import
         found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
     if not (isinstance(found, type) and issubclass(found, base)) or isabstract(found):
         if module in MAIN:
-            hint = "define it again, or train with one that lies in a module"
+            hint = "define it again, or train with a class in a module"
         elif loaded is None:
             hint = f"import {brief(module)} first (--import {brief(module)})"
         else:
             hint = f"{brief(module)} has no such {base.__name__}"
-        raise UserError(f"{where} is a {brief(kind)}, which is not one of nsm's: {hint}")
+        raise UserError(f"{where} is a {brief(kind)}, which is not part of nsm: {hint}")
     return found
 
 
 def _main() -> str:
-    """What the script that is run would be called if it were imported; a notebook's or a prompt's has no such name."""
+    """The module name of the running script; __main__ in a notebook or at a prompt."""
     main = sys.modules["__main__"]
     spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     return spec.name if spec is not None else Path(path).stem if path is not None else "__main__"
@@ -101,11 +101,11 @@ def to_json(value: Any, where: str = "config") -> Any:
 
 
 def from_json(cls: type[C], data: Any, where: str = "config") -> C:
-    """The node of class `cls`, or below it, that `to_json` made `data` of; refuses what it does not know."""
+    """The node of class `cls`, or a subclass, from which `to_json` made `data`; unknown fields are errors."""
     if not isinstance(data, dict):
         raise UserError(f"{where} must be an object, was {reprlib.repr(data)}")
     if where.count(".") > DEEPEST:
-        raise UserError(f"{brief(where)} lies too deep: a tree has {DEEPEST} levels at most")
+        raise UserError(f"{brief(where)} is nested too deep: a tree has at most {DEEPEST} levels")
     if issubclass(cls, OneOf):
         cls = find(cls, data.get(KIND), where)
         data = {name: value for name, value in data.items() if name != KIND}
@@ -120,7 +120,7 @@ def from_json(cls: type[C], data: Any, where: str = "config") -> C:
 
 
 def check_fields(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
-    """Return data that has the fields of a TypedDict, and no other types than it says; refuses all else."""
+    """Return data with the fields and types of a TypedDict; raises a UserError for anything else."""
     if not isinstance(data, dict):
         raise UserError(f"{where} must be an object, was {reprlib.repr(data)}")
     hints = _hints(typing.cast(Any, cls))
@@ -133,7 +133,7 @@ def check_fields(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    """The types of a class's fields; remembered, because a curve of hundreds of lines asks for them line by line."""
+    """The types of a class's fields; cached, because a curve needs them for every line."""
     return typing.get_type_hints(cls)
 
 

@@ -1,3 +1,3 @@
 """What `nsm --version` says, and every run's config."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

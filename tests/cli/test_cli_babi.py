@@ -102,7 +102,7 @@ def test_a_way_has_two_words_and_a_list_as_many_as_are_asked_for(nsm, trained, s
 @pytest.mark.parametrize(
     ("line", "question", "sentence"),
     [
-        ("", "Where is Paul?", "the question can't be asked: the word 'paul' is not one of the 159"),
+        ("", "Where is Paul?", "the word 'paul' is not one of the 159"),
         ("", "?", "the question is empty"),
         ("Mary went to Rome.", "Where is Mary?", "story.txt, line 5: the word 'rome' is not one of the 159"),
         ("Where is Mary?", "Where is Mary?", "story.txt, line 5: a question without an answer"),
@@ -118,7 +118,7 @@ def test_an_unknown_word_is_named_not_guessed(nsm, trained, story, line, questio
 
 def test_a_story_is_a_file_of_text(nsm, story, tmp_path):
     story.write_bytes(b"Mary went to the \xff.\n")
-    assert "story.txt can't be read: it is no text" in nsm("ask", tmp_path, story, "Where is Mary?").err
+    assert "story.txt can't be read: it is not UTF-8" in nsm("ask", tmp_path, story, "Where is Mary?").err
     os.truncate(story, 1 << 40)
     assert "story.txt has 1,099,511,627,776 bytes" in nsm("ask", tmp_path, story, "Where is Mary?").err
     story.unlink()
@@ -142,11 +142,11 @@ def test_a_conversation_takes_sentences_and_answers_questions(nsm, trained, monk
     said = nsm("ask", trained[0])
     assert said.code == 0, said.err
     early, mistake, answer, *_ = said.out.splitlines()
-    assert early == "There is no story yet: tell it a sentence first."
-    assert mistake == "the word 'rome' is not one of the 159 that bAbI is made of."
+    assert "no story yet" in early
+    assert "'rome' is not one of the 159" in mistake
     assert re.fullmatch(r"[a-z.?,]+ \(\d+\.\d%\)", answer)
     assert "Mary moved to the bathroom.\nJohn went to the hallway.\n" in said.out
-    assert "A new story.\nThere is no story yet" in said.out
+    assert "A new story.\nThere is no story" in said.out
     assert "bathroom" in said.out.splitlines()[-1]
 
 
@@ -157,14 +157,15 @@ def test_a_conversation_on_a_terminal_prompts_and_completes(trained):
     with subprocess.Popen(command, stdin=screen, stdout=screen, stderr=screen) as process:
         os.close(screen)
         shown = _until(keyboard, "> ")
-        assert "Tell it sentences, then ask" in shown
         os.write(keyboard, b"John went to the hallw\t.\n")
         assert "hallway" in _until(keyboard, "\n> ")
         os.write(keyboard, b"Where is John?\n")
         assert re.search(r"\(\d+\.\d%\)", _until(keyboard, "\n> "))
         os.write(keyboard, b"\x04")
-        assert process.wait(timeout=30) == 0
+        code = process.wait(timeout=30)
     os.close(keyboard)
+    assert "Ctrl-D" in shown
+    assert code == 0
 
 
 def _until(keyboard, sign):
@@ -179,8 +180,8 @@ def _until(keyboard, sign):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["story.txt"], "a story without a question: put it last, in quotes"),
-        (["--json"], "--json is for one answer: give a story and a question"),
+        (["story.txt"], "a story needs a question"),
+        (["--json"], "--json needs a story and a question"),
         (["--words", "0"], "words must be an integer of at least 1"),
     ],
 )
@@ -223,7 +224,7 @@ def test_mistakes_of_asking(nsm, trained, story, tmp_path):
     small = ["--controller.size", "8", "--iterations", "1", "--test-sequences", "1", "--validation-sequences", "1"]
     nsm("train", "copy", *small, "--out", copying)
     said = nsm("ask", copying, story, "Where is Mary?")
-    assert (said.code, "was trained on copy: only a run on babi answers questions" in said.err) == (2, True)
+    assert (said.code, "was trained on copy: name a run on babi" in said.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def train_options(name):
     experiment = recipe()
     parts = [(train.Asked(), "--"), (train.Running(), "--"), (experiment.schedule, "--")]
     parts += [(getattr(experiment, part), f"--{part}.") for part in ("optimiser", "task")]
-    parts += [(getattr(experiment.machine, part), f"--{part}.") for part in train.MACHINE]
+    machine = {part: getattr(experiment.machine, part) for part in train.MACHINE}
+    parts += [(node, f"--{part}.") for part, node in machine.items() if node is not None]
     found = {f"--{typed(own)}": (kind_of(kind), shown(value)) for own, kind, _, value in recipe.own}
     for node, prefix in parts:
         found |= {option: (kind, value) for option, kind, value in leaves(node, prefix)}
@@ -162,8 +163,8 @@ def test_help_has_the_values_of_the_preset_that_is_asked_for(nsm, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     ours, papers = (nsm("train", "copy", *preset, "--help").out for preset in ([], ["--preset", "paper"]))
     for said, rate, iterations in ((ours, "0.0002", "12000"), (papers, "0.0001", "100000")):
-        assert f"Learning rate of the first update. (default: {rate})" in said
-        assert f"Updates, one batch each. (default: {iterations})" in said
+        assert f"Initial learning rate. (default: {rate})" in said
+        assert f"one batch and one update each. (default: {iterations})" in said
     assert "--programs.count" not in nsm("train", "copy", "--model", "ntm", "--help").out
     assert "--memory.decay" in nsm("train", "copy", "--memory", "lrua", "--help").out
 

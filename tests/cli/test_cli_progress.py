@@ -1,4 +1,4 @@
-"""What is said on the way: about this process, not about what others did before it."""
+"""Progress: the pace of this process, and the time that is left for a run and for a campaign."""
 
 import contextlib
 import io
@@ -10,11 +10,11 @@ from rich.console import Console
 
 from nsm import bar, screen
 from nsm.bar import ProgressBar, figures
-from nsm.commands.tables import Display
-from nsm.experiments import recipes
-from nsm.experiments.engines.engine import Job, Status
+from nsm.commands.tables import Display, expected
+from nsm.experiments import cost, recipes
+from nsm.experiments.engines import Job, Status
 from nsm.experiments.paper import cells
-from nsm.screen import Pace
+from nsm.screen import Pace, about
 from nsm.tasks import Babi, Copy
 from nsm.training.progress import Progress
 from nsm.training.run import RunDirectory
@@ -96,8 +96,18 @@ def reported(run, terminal, clock):
 
 
 def test_plain_lines_away_from_a_terminal(run, clock):
+    first, evaluated = reported(run, False, clock).splitlines()
+    assert first == "copy, nutm: 51 iterations to go, about 5 s", "said once, after the first seconds"
     words = "loss 0.5000, validation: 2.00 wrong bits per sequence"
-    assert reported(run, False, clock) == f"copy, nutm: 150/200 iterations, {words}, 10/s, 0:00:05 left\n"
+    assert evaluated == f"copy, nutm: 150/200 iterations, {words}, 10/s, 0:00:05 left"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 s"), (90, "90 s"), (130, "2 minutes"), (25 * 60, "25 minutes"), (3 * 3600, "3 hours"), (1e6, "12 days")],
+)
+def test_durations_in_words(seconds, words):
+    assert about(seconds) == f"about {words}"
 
 
 def test_a_bar_on_a_terminal(run, clock, monkeypatch):
@@ -126,10 +136,43 @@ def test_a_campaign_has_a_line_per_finished_run_away_from_a_terminal(tmp_path):
         tick({planned[0]: Status("done"), planned[1]: None})
         tick({planned[0]: Status("done"), planned[1]: Status("failed", "no space")})
     count = len(planned)
-    assert said.getvalue() == (
-        f"single: 1/{count} runs, {chosen[0].name} seed 0 done\n"
-        f"single: 2/{count} runs, {chosen[1].name} seed 0 failed no space\n"
-    )
+    first, second = said.getvalue().splitlines()
+    assert re.fullmatch(rf"single: 1/{count} runs, about \d+ s left; {chosen[0].name} seed 0 done", first)
+    assert second.startswith(f"single: 2/{count} runs")
+    assert second.endswith(f"; {chosen[1].name} seed 0 failed: no space")
+
+
+def test_the_time_left_for_a_campaign_goes_by_the_cost_of_its_runs(tmp_path, clock):
+    """One run was finished before, one is at half its iterations, one has not begun."""
+    chosen = cells("single", only="copy/ntm,copy/nutm,long-copy/ntm", budget=40)
+    planned = [Job(cell, 0, tmp_path / cell.name) for cell in chosen]
+    costs = [cost.seconds(job.experiment) for job in planned]
+    with contextlib.redirect_stderr(Stream(False)), Display("single", planned) as tick:
+        clock.now += 10
+        tick({planned[0]: Status("done")})
+        planned[1].directory.mkdir(parents=True)
+        (planned[1].directory / "metrics.jsonl").write_text('{"step": 20, "loss": 0.75}\n')
+        spent = costs[0] + costs[1] / 2
+        left = 10 * (sum(costs) - spent) / spent
+        assert tick._left({planned[0]: Status("done"), planned[1]: None}) == f", {about(left)} left"
+
+
+def test_what_a_campaign_will_take_counts_shared_runs_once(tmp_path):
+    chosen = cells("single", only="copy/ntm,copy/nutm", budget=40)
+    planned = [Job(cell, 0, tmp_path / cell.name) for cell in chosen]
+    total = sum(cost.seconds(job.experiment) for job in planned)
+    words = f"2 runs, {about(total)} to go by a rough estimate"
+    assert expected(planned, 1) == words
+    twins = [job._replace(directory=tmp_path / "twin" / job.cell.name) for job in planned]
+    assert expected([*planned, *twins], 1) == words.replace("2 runs", "4 runs")
+
+
+def test_an_estimate_grows_with_the_work(monkeypatch):
+    nutm, longer = recipes.copy(), recipes.find("long-copy")()
+    assert cost.seconds(nutm) == cost.seconds(replace(nutm, seed=3)) < cost.seconds(longer)
+    more = replace(nutm, schedule=replace(nutm.schedule, iterations=2 * nutm.schedule.iterations))
+    assert cost.seconds(more) == pytest.approx(2 * cost.seconds(nutm))
+    assert 5 < cost.seconds(nutm) < 100, "seconds, as measured: about 20"
 
 
 def test_a_campaign_has_one_live_table_on_a_terminal(tmp_path, monkeypatch, clock):
@@ -148,7 +191,7 @@ def test_a_campaign_has_one_live_table_on_a_terminal(tmp_path, monkeypatch, cloc
         console = Console(width=100, file=io.StringIO())
         console.print(tick._table(known))
     table = console.file.getvalue()
-    assert f"single: {len(planned)} runs, 1 done" in table
+    assert f"single: {len(planned)} runs, 1 done, about " in table
     assert "40 of 50" in table
     assert "loss 0.5000" in table
     assert re.search(r"5\.0 +0:00:02", table)

@@ -18,8 +18,8 @@ import pytest
 
 from cli.test_cli_reproduce import tiny
 from nsm.experiments import campaign
+from nsm.experiments.engines import Job, Status
 from nsm.experiments.engines.cluster import ATTEMPTS, RayCluster
-from nsm.experiments.engines.engine import Job, Status
 from nsm.experiments.engines.local import Local
 from nsm.experiments.paper import Cell
 from nsm.training.run import RunDirectory
@@ -81,7 +81,7 @@ def test_the_table_is_that_of_the_local_engine(tmp_path):
     )
     assert theirs.returncode == ours.returncode == 0, theirs.stderr
     assert without_times(json.loads(theirs.stdout)) == without_times(json.loads(ours.stdout))
-    assert all(re.match(r"single: \d/2 runs, ", line) for line in theirs.stderr.splitlines()), theirs.stderr
+    assert all(re.match(r"single: (\d/)?2 runs", line) for line in theirs.stderr.splitlines()), theirs.stderr
     for run in (tmp_path / "local").rglob("seed-0"):
         mirrored = tmp_path / "ray" / run.relative_to(tmp_path / "local")
         assert contents(mirrored) == contents(run)
@@ -228,7 +228,7 @@ def test_a_stopped_campaign_saves_its_runs_and_any_engine_goes_on(cluster, tmp_p
     _, err = process.communicate()
     assert process.returncode == 75, err
     assert "Traceback" not in err
-    assert err.splitlines()[-1] == "nsm: stopped; what was done is saved, and the same command goes on from there"
+    assert err.splitlines()[-1].startswith("nsm: stopped and saved")
     run = RunDirectory(metrics.parent)
     assert run.checkpoint("last").step >= run.lines()[-1]["step"], "the step under way was finished and saved"
     assert run.failure() is None
@@ -270,7 +270,7 @@ def test_a_node_with_other_versions_is_named(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "versions", lambda: {**true_versions, "torch": "1.0"})
     with RayCluster(1, "fused", cluster.address) as engine:
         (status,) = campaign.run([job], engine).values()
-    expected = rf"process \d+ on .+ has torch {re.escape(true_versions['torch'])}, not the versions of the machine that"
+    expected = rf"process \d+ on .+ has torch {re.escape(true_versions['torch'])}, other versions than the driver"
     assert re.match(expected, status.reason)
 
 
@@ -321,11 +321,9 @@ def test_a_ray_without_tokens_starts_no_cluster(nsm, monkeypatch, tmp_path, vers
     monkeypatch.syspath_prepend(tmp_path)
     options = ["--only", "recall/ntm", "--seeds", "1", "--budget", "1"]
     said = nsm("reproduce", "single", *options, "--engine", "ray", "--out", tmp_path / "runs")
-    sentence = (
-        f"nsm: Ray {version} lets in everybody who reaches its cluster, to run code as you: "
-        'pip install "ray>=2.52", or give --address of a cluster you trust\n'
-    )
-    assert (said.code, said.err) == (2, sentence)
+    assert said.code == 2
+    assert f"with Ray {version} everybody who reaches the cluster can run code as you" in said.err
+    assert 'pip install "ray>=2.52"' in said.err
 
 
 def test_a_cluster_that_asks_for_a_token_is_one_sentence(cluster, tmp_path):

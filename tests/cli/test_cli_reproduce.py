@@ -18,8 +18,7 @@ from rich.console import Console
 from nsm import documents
 from nsm.commands import tables
 from nsm.experiments import campaign, params, recipes
-from nsm.experiments.engines import local
-from nsm.experiments.engines.engine import Job, Status
+from nsm.experiments.engines import Job, Status, local
 from nsm.experiments.engines.local import Local
 from nsm.experiments.paper import EXPERIMENTS, SEQUENCING, SINGLE, Cell, cells
 from nsm.experiments.results import collect
@@ -35,7 +34,11 @@ EXPECTED = {
         f"associative-recall/{name}" for name in ("nutm", "direct", "key-value", "uniform", "ntm", "ntm-2-heads")
     ],
     "sequencing": [f"{task}/{model}" for task in SEQUENCING for model in ("ntm", "nutm")],
-    "continual": ["continual/ntm", "continual/nutm"],
+    "continual": [
+        f"{row}/{model}"
+        for model in ("ntm", "nutm")
+        for row in ("continual", "continual-lstm", "continual-noisy" if model == "nutm" else "continual-growing")
+    ],
     "factorial": [
         f"{task}/{model}-{scale}"
         for task in ("associative-recall", "repeat-copy", "copy+repeat-copy")
@@ -79,9 +82,15 @@ def test_the_variants_of_the_ablation():
 def test_the_programs_of_sequencing_and_of_continual_learning():
     counts = [cell.experiment.machine.programs.count for cell in cells("sequencing") if cell.model == "nutm"]
     assert counts == [3, 3, 3, 4]
-    ntm, nutm = (cell.experiment.machine for cell in cells("continual"))
+    machines = {cell.name: cell.experiment.machine for cell in cells("continual")}
+    ntm, nutm = machines["continual/ntm"], machines["continual/nutm"]
     assert ntm.controller.kind == nutm.controller.kind == "feed-forward"
     assert nutm.programs == Programs(6, attention="gumbel")
+    assert machines["continual-lstm/nutm"].controller.kind == "lstm"
+    noisy = machines["continual-noisy/nutm"]
+    assert noisy.programs == Programs(6, attention="gumbel-probabilities", temperature=10.0)
+    published = cells("continual", "authors", only="continual/nutm")[0].experiment.machine
+    assert published.programs.attention == "gumbel-probabilities"
 
 
 def test_the_factorial_comparison_gives_both_models_both_initial_scales():
@@ -315,10 +324,11 @@ def test_every_experiment_yields_its_table(everything):
             assert (row["seeds"], row["failed"]) == (1, 0)
             assert row["best"] == row["mean"] == row["median"]
             assert row["sd"] is None
-            assert row["solved"] == (None if row["row"] in ("ngrams", "continual") else 0.0)
-        lines = [line for line in done.stderr.splitlines() if line.startswith(f"{experiment}: ")]
-        assert len(lines) == len(names)
-        assert lines[-1].startswith(f"{experiment}: {len(names)}/{len(names)} runs, ")
+            assert row["solved"] == (None if row["row"].startswith(("ngrams", "continual")) else 0.0)
+        lines = re.findall(rf"^{experiment}: (\d+)/{len(names)} runs.*; .* done$", done.stderr, re.M)
+        assert lines == [str(number) for number in range(1, len(names) + 1)]
+    first = done.stderr.splitlines()[0]
+    assert re.match(r"all: \d+ runs, about \d+ (s|minutes) to go by a rough estimate", first)
     single = {(row["row"], row["model"]): row for row in document["single"]}
     assert single["repeat-copy", "nutm"]["published"] == 366.69
     assert single["ngrams", "ntm"]["measure"] == "cross_entropy_bits"
@@ -351,7 +361,7 @@ def test_few_shot_learning_has_a_table_by_presentation(everything, nsm):
     said = nsm("reproduce", "fewshot", "--seeds", 1, "--budget", 2, "--out", root)
     assert said.code == 0, said.err
     titles = [f"omniglot-{classes}{memory}" for memory in ("", "-persistent") for classes in (5, 10)]
-    tables = re.split(r"^(\S+): right by presentation *$", said.out, flags=re.M)[1:]
+    tables = re.split(r"^(\S+): accuracy by presentation *$", said.out, flags=re.M)[1:]
     assert tables[::2] == titles
     figure = r"\d+\.\d%( ± \d+\.\d%)?"
     for table in tables[1::2]:
@@ -368,8 +378,8 @@ def test_few_shot_learning_has_a_table_by_presentation(everything, nsm):
 
 def test_what_another_experiment_has_run_is_copied_not_run_again(everything):
     root, done = everything
-    assert "2 runs of ablation were finished by other experiments: copied" in done.stderr
-    assert "4 runs of factorial were finished by other experiments: copied" in done.stderr
+    assert "ablation: 2 runs were finished by other experiments" in done.stderr
+    assert "factorial: 4 runs were finished by other experiments" in done.stderr
     for row, model, twin in (("associative-recall", "ntm", "ntm-large"), ("repeat-copy", "nutm", "nutm-small")):
         run = root / "single" / "paper-2" / row / model / "seed-0"
         copied = root / "factorial" / "paper-2" / row / twin / "seed-0"
@@ -408,14 +418,14 @@ def test_results_that_were_kept_are_not_run_again(everything, nsm, tmp_path):
     said = nsm("reproduce", "all", "--seeds", 1, *options, "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out) == json.loads(done.stdout)
-    assert "12 runs of single have their results in " in said.err
+    assert "single: 12 runs have their results in " in said.err
     assert not list(runs.rglob("seed-*"))
 
     said = nsm("reproduce", "factorial", "--seeds", 2, *options, "--only", "associative-recall", "--json")
     assert said.code == 0, said.err
     assert [row["seeds"] for row in json.loads(said.out)] == [2] * 4
     assert sorted({run.name for run in runs.rglob("seed-*")}) == ["seed-1"]
-    assert "4/4 runs, associative-recall/nutm-small seed 1 done" in said.err
+    assert re.search(r"4/4 runs.*; associative-recall/nutm-small seed 1 done", said.err)
 
     said = nsm("reproduce", "factorial", "--seeds", 3, *options, "--only", "associative-recall/ntm-large")
     assert said.code == 0, said.err
@@ -574,7 +584,7 @@ def test_a_stopped_campaign_saves_its_runs_and_goes_on(tmp_path):
     _, err = process.communicate()
     assert process.returncode == 75, err
     assert "Traceback" not in err
-    assert err.splitlines()[-1] == "nsm: stopped; what was done is saved, and the same command goes on from there"
+    assert err.splitlines()[-1].startswith("nsm: stopped and saved")
     assert_saved(runs)
 
 
@@ -608,6 +618,6 @@ def test_a_narrow_terminal_has_fewer_columns_and_the_table_says_which(tmp_path, 
     assert {"paper", "best", "solved", "seeds"} <= headers
     assert bool(left_out) == (width < 100)
     assert left_out == [column for column in tables.DISPENSABLE if column != "optimum"][: len(left_out)]
-    assert (f"on a wider terminal also {', '.join(left_out)}" in str(table.caption)) == bool(left_out)
+    assert (f"not shown on this narrow terminal: {', '.join(left_out)}" in str(table.caption)) == bool(left_out)
     console.print(table)
     assert "…" not in console.file.getvalue(), "nothing is cut off"

@@ -118,10 +118,8 @@ def test_a_gallery_has_the_machines_that_are_there(trained, tmp_path, nsm):
 def test_a_gallery_of_nothing_is_one_sentence(tmp_path, nsm):
     said = nsm("gallery", "--models", tmp_path / "nowhere")
     assert said.code == 2
-    assert (
-        said.err
-        == f"nsm: there is no directory {tmp_path / 'nowhere'}: give the one with the published machines, --models\n"
-    )
+    assert f"there is no directory {tmp_path / 'nowhere'}" in said.err
+    assert "--models" in said.err
     (tmp_path / "empty").mkdir()
     assert nsm("gallery", "--models", tmp_path / "empty", "--out", tmp_path / "site").code == 2
 

@@ -56,14 +56,14 @@ def test_what_means_nothing_changes_nothing(changed):
     ("line", "sentence"),
     [
         ("Mary went to the kitchen.", "line 2: it does not begin with a number"),
-        ("7 Mary went to the kitchen.", "line 2: its number is 7, where 1 or 2 should be"),
+        ("7 Mary went to the kitchen.", "line 2: its number is 7, expected 1 or 2"),
         ("2 Where is Mary?", "line 2: a question without an answer"),
         ("2 Where is Mary?\t\t1", "line 2: a question whose answer is empty"),
         ("2 Where is Mary?\toffice\t1\t1", "line 2: 3 tabs"),
-        ("2 Mary went there.\toffice\t1", "line 2: an answer to what is no question"),
+        ("2 Mary went there.\toffice\t1", "line 2: an answer without a question"),
         ("2 Mary went to the moon.", "line 2: the word 'moon' is not one of the 159"),
-        ("2 Mary went - to the office.", "line 2: the sign '-' is not one of"),
-        ("2 Mary went to the office!", "line 2: the sign '!' is not one of"),
+        ("2 Mary went - to the office.", "line 2: the character '-' is not one of"),
+        ("2 Mary went to the office!", "line 2: the character '!' is not one of"),
         ("2 ", "line 2: there is nothing after"),
         (f"{'9' * 400} Mary went there.", "line 2: its number has 400 digits"),
         (f"{'9' * 5000} Mary went there.", "line 2: its number has 5,000 digits"),
@@ -77,12 +77,12 @@ def test_a_malformed_line_is_named_with_its_file(line, sentence):
 
 
 def test_a_file_holds_a_story():
-    with pytest.raises(UserError, match=r"^a file holds no story"):
+    with pytest.raises(UserError, match=r"^a file contains no story"):
         parse("\n", "a file")
 
 
 def test_a_file_must_begin_with_the_first_line_of_a_story():
-    with pytest.raises(UserError, match="its number is 2, where 1 should be"):
+    with pytest.raises(UserError, match="its number is 2, expected 1"):
         parse("2 Mary went to the office.\n", "a file")
 
 

@@ -86,7 +86,7 @@ def test_what_others_can_write_is_not_used(root, caplog, place, rights):
     directory = cache_directory("kernels/key")
     (directory / "f.nbi").touch(0o600)
     (root / place).chmod(rights)
-    assert_refused(f"others can write to {root / place};", caplog)
+    assert_refused(f"other users can write to {root / place};", caplog)
 
 
 @pytest.mark.parametrize("place", [".", "kernels", "kernels/key", "kernels/key/f.nbi"])
@@ -94,7 +94,7 @@ def test_what_is_somebody_elses_is_not_used(root, caplog, place, monkeypatch):
     directory = cache_directory("kernels/key")
     (directory / "f.nbi").touch(0o600)
     give_away(root / place, monkeypatch)
-    assert_refused(" is somebody else's;", caplog)
+    assert_refused(" belongs to another user;", caplog)
 
 
 def test_a_link_in_it_is_not_used(root, caplog, tmp_path):
@@ -106,7 +106,7 @@ def test_a_link_in_it_is_not_used(root, caplog, tmp_path):
 def test_one_that_others_can_put_another_in_place_of_is_not_used(root, caplog):
     cache_directory("kernels/key")
     root.parent.chmod(0o777)
-    assert_refused(f"others can write to {root.parent};", caplog)
+    assert_refused(f"other users can write to {root.parent};", caplog)
     root.parent.chmod(0o1777)  # as /tmp is: there only who owns a name can take it away
     assert cache_directory("kernels/key") == root / "kernels" / "key"
 
@@ -114,7 +114,7 @@ def test_one_that_others_can_put_another_in_place_of_is_not_used(root, caplog):
 def test_nothing_is_made_in_one_that_is_not_used(root, caplog):
     root.mkdir()
     root.chmod(0o777)
-    assert_refused(f"others can write to {root};", caplog)
+    assert_refused(f"other users can write to {root};", caplog)
     assert list(root.iterdir()) == []
 
 
@@ -126,7 +126,7 @@ def test_a_link_is_as_good_as_who_made_it_and_where_it_leads(root, caplog, tmp_p
         assert cache_directory("kernels/key") == root / "kernels" / "key"
     elif whose == "somebody else's":
         give_away(root, monkeypatch)
-        assert_refused(" is somebody else's;", caplog)
+        assert_refused(" belongs to another user;", caplog)
     elif whose == "round and round":
         monkeypatch.setattr("tempfile.tempdir", "/proc/none")
         (tmp_path / "there").rmdir()
@@ -134,7 +134,7 @@ def test_a_link_is_as_good_as_who_made_it_and_where_it_leads(root, caplog, tmp_p
         assert_refused(str(root), caplog)
     else:
         (tmp_path / "there").chmod(0o777)
-        assert_refused(f"others can write to {tmp_path / 'there'};", caplog)
+        assert_refused(f"other users can write to {tmp_path / 'there'};", caplog)
 
 
 @pytest.mark.parametrize("whose", ["ours, which others can write", "somebody else's"])
@@ -143,10 +143,10 @@ def test_nor_is_one_in_the_temporary_directory(fallback, caplog, whose, monkeypa
     if whose == "somebody else's":
         give_away(fallback, monkeypatch)
         shutil.move(fallback, fallback.with_name(f"nsm-{os.getuid()}"))
-        assert_refused(" is somebody else's;", caplog)
+        assert_refused(" belongs to another user;", caplog)
     else:
         fallback.chmod(0o777)
-        assert_refused(f"others can write to {fallback};", caplog)
+        assert_refused(f"other users can write to {fallback};", caplog)
 
 
 # --- none -------------------------------------------------------------------------------------------------------------

@@ -231,9 +231,9 @@ def test_a_flipped_byte_in_a_drawing(tmp_path):
 def test_a_half_unpacked_archive(tmp_path):
     directory = glyphs.write(tmp_path, DRAWN, unpacked=True)
     (directory / sorted(DRAWN)[7]).unlink()
-    refused(tmp_path, "is not whole", sorted(DRAWN)[7].rsplit("/", 1)[0], "19 drawings of 20")
+    refused(tmp_path, "is incomplete", sorted(DRAWN)[7].rsplit("/", 1)[0], "19 of 20 drawings")
     shutil.rmtree(directory / "images_background" / "Arrows" / "character02")
-    refused(tmp_path, str(directory / "images_background"), "is not whole", "Arrows/character")
+    refused(tmp_path, str(directory / "images_background"), "is incomplete", "Arrows/character")
 
 
 def test_an_empty_file_among_the_unpacked(tmp_path):
@@ -264,7 +264,7 @@ def test_names_that_lead_out_of_an_archive_are_refused(tmp_path, name):
     directory = glyphs.write(tmp_path, DRAWN)
     background = {name: data for name, data in DRAWN.items() if name.startswith("images_background/")}
     glyphs.pack(directory / "images_background.zip", background | {name: b"evil"})
-    refused(tmp_path, repr(name), "is no name that a member should have")
+    refused(tmp_path, repr(name), "is not a safe name")
     assert list(tmp_path.rglob("evil*")) == []
 
 
@@ -297,7 +297,7 @@ def test_only_regular_files_are_read(tmp_path):
         loaded(tmp_path)
     (directory / "split.txt").unlink()
     (directory / "split.txt").write_bytes(split + b"train \xff\n")
-    with pytest.raises(UserError, match=r"split.txt is no text"):
+    with pytest.raises(UserError, match=r"split.txt is not a text"):
         loaded(tmp_path)
 
 
@@ -306,7 +306,7 @@ def test_check_counts_what_there_is(tmp_path):
     assert omniglot.check(tmp_path).lines == [
         "images_background.zip: 2 alphabets, 18 characters, 360 drawings",
         "images_evaluation.zip: 2 alphabets, 18 characters, 360 drawings",
-        "all whole: 24 characters for training, 12 for testing",
+        "complete: 24 characters for training, 12 for testing",
     ]
 
 
@@ -319,7 +319,7 @@ def test_the_real_set_is_whole_and_loads_within_a_second(real_omniglot):
     assert finding.lines == [
         "images_background.zip: 30 alphabets, 964 characters, 19,280 drawings",
         "images_evaluation.zip: 20 alphabets, 659 characters, 13,180 drawings",
-        "all whole: 1,200 characters for training, 423 for testing",
+        "complete: 1,200 characters for training, 423 for testing",
     ]
     data = loaded(real_omniglot)
     assert data.images.shape == (1623, 20, 41, 41)

@@ -82,13 +82,13 @@ def test_without_a_network_the_error_says_what_to_do(address, tmp_path):
         fetch([letters(address)], tmp_path / "here")
     message = str(caught.value)
     assert "\n" not in message
-    for words in (address, "can't be had", "get letters.zip by hand", str(tmp_path / "here")):
+    for words in (address, "can't be downloaded", "download letters.zip by hand", str(tmp_path / "here")):
         assert words in message
 
 
 def test_a_directory_that_cannot_be_written_is_said(site, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match="can't be had"):
+    with pytest.raises(UserError, match="can't be downloaded"):
         fetch([letters(f"{site}/letters.zip")], tmp_path / "file")
 
 

@@ -16,12 +16,14 @@ MEMORIES = {
     "dnc": nsm.DNC(slots=12, width=5),
     "dnc links": nsm.DNC(slots=12, width=5, links=True),
 }
+PARTS = [("interface",), ("interface", "state"), ("interface", "output"), ("interface", "state", "output")]
 
 
 def build(memory="ntm", backend="fused", **options):
     generator = torch.Generator().manual_seed(0)
     options.setdefault("memory", MEMORIES.get(memory, memory))
-    return nsm.NUTM(4, 3, 2, controller=nsm.Controller(size=16), backend=backend, generator=generator, **options)
+    stored = options.pop("programs", 2)
+    return nsm.NUTM(4, 3, stored, controller=nsm.Controller(size=16), backend=backend, generator=generator, **options)
 
 
 def gradients(machine, x, **options):
@@ -40,13 +42,20 @@ def test_autograd_through_the_kernels_equals_the_reference(memory):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-5 * float(theirs.abs().max()))
 
 
+@pytest.mark.parametrize("parts", PARTS, ids="+".join)
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_traces_are_the_same(memory):
+def test_traces_are_the_same(memory, parts):
     x = torch.randn(7, 3, 4, generator=torch.Generator().manual_seed(1))
-    _, _, ours = build(memory)(x, lengths=[7, 2, 5], trace="memory")
-    _, _, theirs = build(memory, "reference")(x, lengths=[7, 2, 5], trace="memory")
+    fused, reference = (build(memory, kind, programs=nsm.Programs(2, parts=parts)) for kind in ("fused", "reference"))
+    _, _, ours = fused(x, lengths=[7, 2, 5], trace="memory")
+    _, _, theirs = reference(x, lengths=[7, 2, 5], trace="memory")
     tree_map(lambda a, b: torch.testing.assert_close(a, b.detach(), rtol=1e-4, atol=1e-5), ours, theirs)
-    assert build(memory)(x, trace=True)[2].memory is None
+    assert (ours.state_programs is not None) == ("state" in parts)
+    assert (ours.output_programs is not None) == ("output" in parts)
+    assert fused(x, trace=True)[2].memory is None
+    with torch.no_grad():  # written over, stretch after stretch, where nothing is kept for a way back
+        _, _, again = fused(x, lengths=[7, 2, 5], trace="memory")
+    tree_map(lambda a, b: torch.testing.assert_close(a, b, rtol=0, atol=0), again, ours)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -97,7 +106,7 @@ def test_what_is_not_covered_falls_back_and_says_so_once(caplog, monkeypatch):
         machine(torch.randn(2, 1, 4))
         machine(torch.randn(2, 1, 4))
     assert [record.message for record in caplog.records] == [
-        "nsm: the fused back end doesn't cover a Mine; using the reference, which is slower"
+        "nsm: the fused backend doesn't cover a Mine; using the reference, which is slower"
     ]
 
 

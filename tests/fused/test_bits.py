@@ -39,10 +39,12 @@ def test_again_and_on_more_threads(memory):
     assert digest(case(memory, seed=1).fused()) != first
 
 
+@pytest.mark.parametrize("parts", [("interface",), ("interface", "state", "output")], ids="+".join)
 @pytest.mark.parametrize("controller", ["lstm", "gru", "rnn", "feed-forward"])
-def test_answers_again_with_weights_packed_again(controller):
+def test_answers_again_with_weights_packed_again(controller, parts):
     """No bias is what it was at the start, zero, which could be added any number of times."""
-    machine = nsm.NUTM(4, 3, 2, controller=nsm.Controller(controller, size=9), memory=MEMORIES[0], backend="fused")
+    stored, config = nsm.Programs(2, parts=parts), nsm.Controller(controller, size=9)
+    machine = nsm.NUTM(4, 3, stored, controller=config, memory=MEMORIES[0], backend="fused")
     x = torch.randn(5, 2, 4, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         for parameter in machine.parameters():

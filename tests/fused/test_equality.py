@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 import nsm
 from fused.compare import Case, assert_equal
+from nsm.attention import ATTENTION
 from nsm.experiments.choice import as_in_the_paper, as_the_authors
 from nsm.fused import kernels, tape
-
-ATTENTION = ("key-value", "direct", "uniform", "gumbel")
 
 
 def build(memory, programs, controller="lstm", size=12, inputs=5, outputs=3, norm=False, **options):
@@ -25,6 +24,8 @@ def build(memory, programs, controller="lstm", size=12, inputs=5, outputs=3, nor
     return nsm.NUTM(inputs, outputs, programs, **chosen, interface=interface, **options)
 
 
+COMPLETE = "interface", "state", "output"
+PARTS = [("interface", "state"), ("interface", "output"), COMPLETE]
 MEMORIES = {
     "ntm": nsm.NTM(slots=19, width=6, read_heads=2, write_heads=1),
     "ntm write-first": nsm.NTM(slots=32, width=7, read_heads=1, write_heads=2, order="write-first", shift_range=2),
@@ -32,6 +33,9 @@ MEMORIES = {
     "lrua read-first": nsm.LRUA(slots=16, width=5, read_heads=2, write_heads=2, order="read-first", least_used=1),
     "dnc": nsm.DNC(slots=18, width=6, read_heads=3),
     "dnc links": nsm.DNC(slots=19, width=6, read_heads=4, links=True),
+    "dnc masked": nsm.DNC(slots=83, width=18, read_heads=4, masked=True),
+    "dnc erasing": nsm.DNC(slots=19, width=6, read_heads=3, erase_freed=True),
+    "dnc all": nsm.DNC(slots=19, width=6, read_heads=3, links=True, masked=True, erase_freed=True),
 }
 
 
@@ -45,11 +49,30 @@ def test_every_room_with_every_other(memory, attention, controller):
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_layer_norms_and_single_bias(memory):
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("controller", ["lstm", "gru", "rnn", "feed-forward"])
+def test_complete_machines(memory, attention, controller):
+    """State network and output layer are stored programs, too."""
+    programs = nsm.Programs(3, attention=attention, temperature=0.7, parts=COMPLETE)
+    machine = build(MEMORIES[memory], programs, controller)
+    assert_equal(Case(machine, 5, 3, lengths=[5, 2, 4], cell_noise=0.3 if controller == "lstm" else 0.0))
+
+
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("controller", ["lstm", "gru", "rnn", "feed-forward"])
+@pytest.mark.parametrize("parts", PARTS[:-1], ids="+".join)
+def test_one_part_stored_and_the_other_not(parts, controller, attention):
+    machine = build(MEMORIES["ntm"], nsm.Programs(3, attention=attention, parts=parts), controller)
+    assert_equal(Case(machine, 5, 3, lengths=[5, 2, 4]))
+
+
+@pytest.mark.parametrize("parts", [("interface",), COMPLETE], ids="+".join)
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_layer_norms_and_single_bias(memory, parts):
     machine = nsm.NUTM(
         5,
         3,
-        nsm.Programs(2, query_bias=False),
+        nsm.Programs(2, query_bias=False, parts=parts),
         controller=nsm.Controller(size=20, biases=1, learned_start=False, layer_norm=True),
         memory=MEMORIES[memory],
         interface=nsm.Interface(norm=True),
@@ -62,7 +85,7 @@ def test_layer_norms_and_single_bias(memory):
 def test_controllers_whose_rows_are_kept_apart(memory, controller):
     """A width that fills whole pages is padded further than to the lanes."""
     norm = controller == "lstm"
-    programs = nsm.Programs(2, attention="direct")
+    programs = nsm.Programs(2, attention="direct", parts=COMPLETE if memory == "ntm" else ("interface",))
     machine = build(MEMORIES[memory], programs, controller, size=250, norm=norm)
     assert kernels.kernels(machine._description, 5, 3).sizes.size_p == 272
     assert_equal(Case(machine, 3, 2, lengths=[3, 2]))
@@ -93,18 +116,20 @@ def test_tapes_of_another_size_than_configured(memory):
         assert_equal(Case(machine, 4, 2, slots=slots))
 
 
+@pytest.mark.parametrize("parts", [("interface",), COMPLETE], ids="+".join)
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("batch", [8, 9, 17])
-def test_batches_of_several_chunks(memory, batch):
-    machine = build(MEMORIES[memory], nsm.Programs(2))
+def test_batches_of_several_chunks(memory, batch, parts):
+    machine = build(MEMORIES[memory], nsm.Programs(2, parts=parts))
     lengths = [1 + (5 * b) % 6 for b in range(batch)]
     assert_equal(Case(machine, 6, batch, lengths=lengths), threads=2)
 
 
+@pytest.mark.parametrize("parts", [("interface",), COMPLETE], ids="+".join)
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_long_sequences_in_stretches(memory, monkeypatch):
+def test_long_sequences_in_stretches(memory, parts, monkeypatch):
     monkeypatch.setattr(kernels, "LIMIT", 40_000)
-    machine = build(MEMORIES[memory], nsm.Programs(2))
+    machine = build(MEMORIES[memory], nsm.Programs(2, parts=parts))
     assert_equal(Case(machine, 11, 3, lengths=[11, 4, 8], cell_noise=0.1))
 
 
@@ -127,9 +152,10 @@ def test_strengths_of_lrua(strength, order):
 @pytest.mark.parametrize("controller", ["lstm", "gru", "rnn", "feed-forward"])
 @pytest.mark.parametrize("hot", [True, False])
 @pytest.mark.parametrize("answers", [0, 1, 24])
-def test_inputs_and_answers_that_are_mostly_zero(controller, hot, answers):
+@pytest.mark.parametrize("parts", [("interface",), COMPLETE], ids="+".join)
+def test_inputs_and_answers_that_are_mostly_zero(parts, controller, hot, answers):
     """The kernels pass over zeros where nearly all are; here inputs are one-hot, answers are few, both or neither."""
-    machine = build(MEMORIES["ntm"], nsm.Programs(2), controller, inputs=40, outputs=20)
+    machine = build(MEMORIES["ntm"], nsm.Programs(2, parts=parts), controller, inputs=40, outputs=20)
     case = Case(machine, 8, 3, lengths=[8, 5, 7])
     if hot:
         case.x = torch.nn.functional.one_hot(case.x.argmax(-1), 40).float()
@@ -137,9 +163,10 @@ def test_inputs_and_answers_that_are_mostly_zero(controller, hot, answers):
     assert_equal(case)
 
 
+@pytest.mark.parametrize("parts", [("interface",), COMPLETE], ids="+".join)
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 40])
-def test_any_number_of_programs(count):
-    machine = build(nsm.NTM(slots=8, width=4), nsm.Programs(count, key_size=5))
+def test_any_number_of_programs(count, parts):
+    machine = build(nsm.NTM(slots=8, width=4), nsm.Programs(count, key_size=5, parts=parts))
     assert_equal(Case(machine, 3, 2))
 
 
@@ -184,14 +211,19 @@ def test_random_machines(data):
             strength=draw(st.sampled_from([1.0, 4.0])),
         )
     else:
-        memory = nsm.DNC(**shape, links=draw(st.booleans()))
+        memory = nsm.DNC(**shape, **{option: draw(st.booleans()) for option in ("links", "masked", "erase_freed")})
     attention = draw(st.sampled_from([None, *ATTENTION]))
     programs = None
     if attention is not None:
         count = draw(st.integers(1, 5))
         key_size = count if attention == "direct" else draw(st.integers(2, 6))
         programs = nsm.Programs(
-            count, key_size, attention, bounded_keys=draw(st.booleans()), query_bias=draw(st.booleans())
+            count,
+            key_size,
+            attention,
+            bounded_keys=draw(st.booleans()),
+            query_bias=draw(st.booleans()),
+            parts=draw(st.sampled_from([("interface",), *PARTS])),
         )
     controller = draw(st.sampled_from(["lstm", "gru", "rnn", "feed-forward"]))
     machine = build(

@@ -1,7 +1,8 @@
 """Complete machines: state network and output layer are stored programs, too."""
 
-import logging
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch.testing import assert_close
 
 import nsm
-from nsm import DNC, LRUA, NTM, NUTM, Controller, Interface, Noise, Programs, backends
+from nsm import DNC, LRUA, NTM, NUTM, Controller, Interface, Noise, Programs
 from nsm.attention import ATTENTION
 from nsm.controllers import NETWORKS
 from nsm.programs import key_similarity_loss
@@ -43,6 +44,7 @@ def randomise(machine):
 # --- equations --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("parts", PARTS, ids="+".join)
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_a_machine_is_the_paper_s_with_all_of_its_controller_stored(kind, parts, randn):
@@ -60,6 +62,7 @@ def test_a_machine_is_the_paper_s_with_all_of_its_controller_stored(kind, parts,
                 np.testing.assert_allclose(ours[:, b].detach().numpy(), found[theirs], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("memory", [LRUA(slots=6, width=3, read_heads=2), DNC(slots=6, width=3, read_heads=2)])
 @pytest.mark.parametrize("kind", NETWORKS)
 @pytest.mark.parametrize("attention", ATTENTION)
@@ -83,6 +86,7 @@ def test_one_program_is_the_machine_without(attention, kind, memory, randn):
     assert_close(machine.eval()(x), plain(x), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.usefixtures("backend")
 def test_equal_programs_are_one_program(randn):
     single, machine = make(programs=1), make()
     tensors = {name: tensor for name, tensor in machine.state_dict().items()}
@@ -96,6 +100,7 @@ def test_equal_programs_are_one_program(randn):
     assert_close(machine(x), single(x), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.usefixtures("backend")
 def test_the_state_network_s_choice_is_causal(randn):
     """It is made of x_t, r_{t−1} and h_{t−1}: an input changes the choice of its own step and of none before."""
     machine, x = randomise(make()), randn(STEPS, BATCH, 3)
@@ -136,6 +141,7 @@ def test_gradients_are_those_of_finite_differences(kind, memory, randn):
 # --- as every machine -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("backend")
 def test_a_loop_of_steps_is_a_forward_pass(randn):
     machine, x = make(), randn(STEPS, BATCH, 3)
     state, outputs = machine.initial_state(BATCH), []
@@ -145,6 +151,7 @@ def test_a_loop_of_steps_is_a_forward_pass(randn):
     assert_close((torch.stack(outputs), state), machine(x), rtol=0, atol=0)
 
 
+@pytest.mark.usefixtures("backend")
 def test_sequences_of_a_ragged_batch_are_those_alone(randn):
     machine, x, lengths = make(), randn(STEPS, BATCH, 3), [5, 2, 3]
     out, state, trace = machine(x, lengths=lengths, trace=True)
@@ -156,6 +163,7 @@ def test_sequences_of_a_ragged_batch_are_those_alone(randn):
         assert trace.output_programs[length:, b].eq(0).all()
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("parts", PARTS, ids="+".join)
 def test_gumbel_noise_of_every_choice(parts, randn):
     """In the order of control heads, state network, output layer: each part heeds its own and no other's."""
@@ -189,16 +197,45 @@ def test_what_a_machine_without_has_it_does_not(randn):
 # --- size, start, loss ------------------------------------------------------------------------------------------------
 
 
-def test_how_many_parameters():
-    """Per stored network: P times its weights, P keys of K = P numbers, and the query network with its biases."""
-    inputs, n, outputs, read = 3, 5, 2, 3
-    plain = make(parts=("interface",)).parameter_count
-    weights = 4 * n * (inputs + read + n + 2)
-    state = make(parts=("interface", "state")).parameter_count - plain
-    assert state == (P - 1) * weights + P * P + (inputs + read + n + 1) * (P + 1)
-    output = make(parts=("interface", "output")).parameter_count - plain
-    assert output == (P - 1) * (n + read + 1) * outputs + P * P + (n + read + 1) * (P + 1)
-    assert make().parameter_count == plain + state + output
+def documented(row):
+    """The formulas of a row of docs/concepts/equations.md, as Python."""
+    text = (Path(__file__).parents[2] / "docs/concepts/equations.md").read_text()
+    (line,) = (
+        line for line in text.splitlines() if line.startswith("| ") and row in line.split("|")[1].strip().split(", ")
+    )
+    cells = [cell.strip() for cell in line.split("|")[2:-1]]
+    return [re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", cell) for cell in cells]
+
+
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_how_many_parameters(kind, attention):
+    """As docs/concepts/equations.md says: of a stored network its programs, keys and query network, instead of one."""
+    keys = P if attention == "direct" else 4
+    known = {"n": 5, "I": 3, "O": 2, "R": 2, "M": 3, "P": P, "K": keys}
+
+    def count(parts):
+        stored = Programs(P, keys, attention, parts=parts)
+        memory = NTM(slots=6, width=3, read_heads=2)
+        return NUTM(3, 2, stored, controller=Controller(kind, size=5), memory=memory).parameter_count
+
+    plain, more = count(("interface",)), 0
+    (total,) = documented(attention)
+    for part, row in (("state", kind), ("output", "output layer")):
+        size, seen = (eval(formula, {}, known) for formula in documented(row))
+        expected = eval(total, {}, {**known, "Q": size, "q": seen}) - size
+        assert count(("interface", part)) - plain == expected
+        more += expected
+    assert count(ALL) == plain + more
+
+
+def test_how_many_parameters_the_documented_example_has():
+    text = (Path(__file__).parents[2] / "docs/concepts/equations.md").read_text()
+    ((plain, complete_),) = re.findall(r"has ([\d,]+) parameters with stored\s+interfaces and ([\d,]+) as a", text)
+    machine = nsm.recipes.copy(model="nutm", preset="paper").machine
+    whole = replace(machine, programs=replace(machine.programs, parts=ALL))
+    for config, said in ((machine, plain), (whole, complete_)):
+        assert f"{nsm.Machine.from_config(config).parameter_count:,}" == said
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
@@ -250,33 +287,39 @@ def test_a_saved_machine_is_the_same(parts, tmp_path, randn):
     machine.save_pretrained(tmp_path)
     again = nsm.load(tmp_path)
     assert again.config == machine.config
+    again.backend = machine.backend
     assert_close(again(x)[0], machine(x)[0], rtol=0, atol=0)
     assert from_json(Programs, to_json(machine.config.programs)) == machine.config.programs
 
 
-def test_it_trains_as_other_machines_do(tmp_path):
-    machine = NUTM(
-        6, 4, Programs(2, parts=ALL), controller=Controller(size=8), memory=NTM(slots=8, width=4), backend="reference"
-    )
-    schedule = nsm.Schedule(6, 4, log_every=2, evaluate_every=3, validation_sequences=6, test_sequences=6)
-    run = nsm.train(
-        nsm.tasks.Copy(width=4, length=(1, 3)), machine, schedule=schedule, out=tmp_path, backend="reference"
-    )
-    assert run.outcome().parameters == machine.parameter_count
-    assert run.machine().config.programs.parts == ALL
+@pytest.mark.parametrize("attention", ["key-value", "gumbel"])
+def test_it_trains_as_other_machines_do(attention, tmp_path):
+    """On both back ends alike, noise of every choice included."""
+    schedule, trained = nsm.Schedule(6, 4, log_every=2, evaluate_every=3, validation_sequences=6, test_sequences=6), {}
+    for backend in ("reference", "fused"):
+        stored = Programs(2, parts=ALL, attention=attention)
+        generator, memory = torch.Generator().manual_seed(0), NTM(slots=8, width=4)
+        machine = NUTM(6, 4, stored, controller=Controller(size=8), memory=memory, generator=generator)
+        task = nsm.tasks.Copy(width=4, length=(1, 3))
+        run = nsm.train(task, machine, schedule=schedule, out=tmp_path / backend, backend=backend)
+        assert run.outcome().parameters == machine.parameter_count
+        assert run.machine().config.programs.parts == ALL
+        trained[backend] = run.machine().state_dict()
+    for name, ours in trained["fused"].items():
+        assert_close(ours, trained["reference"][name], rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_the_back_end_says_that_the_reference_runs(caplog, monkeypatch):
-    monkeypatch.setattr(backends, "_told", set())
-    for parts, what in ((("interface", "state"), "a state network"), (("interface", "output"), "an output layer")):
-        machine = make(parts=parts, backend="auto").float()
-        assert machine.uncovered() == f"stored programs of {what}"
-        with caplog.at_level(logging.WARNING, "nsm"):
-            machine(torch.ones(2, 1, 3))
-        assert f"doesn't cover stored programs of {what}; using the reference" in caplog.text
-        machine.backend = "fused"
-        with pytest.raises(nsm.UserError, match=f"stored programs of {what}; backend 'reference' does"):
-            machine(torch.ones(2, 1, 3))
+@pytest.mark.parametrize("parts", PARTS, ids="+".join)
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_the_fused_back_end_runs_it(kind, parts):
+    assert make(kind, parts).float().uncovered() is None
+
+
+@pytest.mark.parametrize("part", ["controller", "controller.memory", "controller.query", "output", "output.memory"])
+def test_a_hook_on_a_stored_part_is_left_to_the_reference(part):
+    machine = make().float()
+    machine.get_submodule(part).register_forward_hook(lambda *_: None)
+    assert machine.uncovered().startswith("hooks on a ")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from torch.testing import assert_close
 
 from nsm import DNC
 from nsm.memories import DNCState
-from nsm.memories.dnc import allocation, update_links, update_usage
+from nsm.memories.dnc import allocation, retention, update_links, update_usage
 from oracles import dnc as oracle
 
 BATCH = 3
@@ -26,10 +26,13 @@ def random_state(randn, config):
 
 
 @pytest.mark.parametrize("fresh", [True, False], ids=["blank", "random"])
-@pytest.mark.parametrize("links", [False, True], ids=["unlinked", "linked"])
+@pytest.mark.parametrize(
+    "options", [(), ("links",), ("masked",), ("erase_freed",), ("links", "masked", "erase_freed")], ids="+".join
+)
 @pytest.mark.parametrize("reads", [1, 3])
-def test_steps_follow_the_equations(reads, links, fresh, randn):
-    config = DNC(5, 3, read_heads=reads, links=links)
+def test_steps_follow_the_equations(reads, options, fresh, randn):
+    config = DNC(5, 3, read_heads=reads, **dict.fromkeys(options, True))
+    width = 3 + 3 * config.masked
     memory = config.build().double()
     state = memory.initial_state(BATCH) if fresh else random_state(randn, config)
     expected = []
@@ -37,10 +40,11 @@ def test_steps_follow_the_equations(reads, links, fresh, randn):
         start = {field: getattr(state, field)[b].numpy() for field in DNCState._fields}
         expected.append({**start, "write_address": start["write_address"][0]})
     for _ in range(6):
-        reading, writing = 2 * randn(BATCH, reads * (3 + 2 + 3 * links)), 2 * randn(BATCH, 12)
+        reading, writing = 2 * randn(BATCH, reads * (width + 2 + 3 * config.links)), 2 * randn(BATCH, 9 + width)
         read, state, visited = memory([reading, writing], state)
         for b in range(BATCH):
-            reads_b, expected[b] = oracle.step(reading[b].numpy(), writing[b].numpy(), expected[b], reads, links)
+            raw = reading[b].numpy(), writing[b].numpy()
+            reads_b, expected[b] = oracle.step(*raw, expected[b], reads, **dict.fromkeys(options, True))
             np.testing.assert_allclose(read[b].numpy(), np.concatenate(reads_b), rtol=1e-9, atol=1e-11)
             for field, value in expected[b].items():
                 found = getattr(state, field)[b].numpy().reshape(value.shape)
@@ -112,8 +116,8 @@ def test_the_gradient_of_allocation_lives_at_a_fully_used_and_at_a_blank_memory(
 def test_a_written_slot_is_used_and_a_freed_one_is_not():
     usage, write = row(0.5, 0, 0.5), row(0, 1, 0)
     read = torch.tensor([[[0.0, 0.0, 1.0], [0.5, 0.0, 0.0]]]).double()
-    assert_close(update_usage(usage, write, row(0, 0), read), row(0.5, 1, 0.5))
-    assert_close(update_usage(usage, write, row(1, 1), read), row(0.25, 1, 0))
+    assert_close(update_usage(usage, write, retention(row(0, 0), read)), row(0.5, 1, 0.5))
+    assert_close(update_usage(usage, write, retention(row(1, 1), read)), row(0.25, 1, 0))
 
 
 def test_no_slot_follows_itself(randn):

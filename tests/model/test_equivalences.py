@@ -6,6 +6,7 @@ from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map
 
 from nsm import DNC, LRUA, MANN, NTM, NUTM, Controller, Interface, MachineState, Noise, Programs
+from nsm.attention import ATTENTION
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -22,7 +23,7 @@ def sample(tree, b):
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("attention", ["key-value", "direct", "uniform", "gumbel"])
+@pytest.mark.parametrize("attention", ATTENTION)
 def test_one_program_is_the_plain_network(memory, attention, randn):
     options = {
         "controller": Controller(size=5),
@@ -80,13 +81,13 @@ def test_an_initial_state_handed_in_is_the_one_taken_by_default(machine, randn):
     assert_close(machine(x, machine.initial_state(BATCH)), machine(x), **EXACT)
 
 
-@pytest.mark.parametrize("attention", ["key-value", "gumbel"])
+@pytest.mark.parametrize("attention", ["key-value", "gumbel", "gumbel-probabilities"])
 def test_noise_handed_in_gives_the_same_in_steps_and_in_one_pass(memory, attention, randn):
     made = NUTM(3, 2, Programs(3, attention=attention), controller=Controller(size=5), memory=memory).double()
     x = randn(STEPS, BATCH, 3)
     noise = made.draw_noise(STEPS, BATCH, generator=torch.Generator().manual_seed(3), cell=0.3)
     assert noise.cell.shape == (STEPS, BATCH, 5)
-    assert (noise.programs is not None) == (attention == "gumbel")
+    assert (noise.programs is not None) == attention.startswith("gumbel")
     state, outputs = made.initial_state(BATCH), []
     for t in range(STEPS):
         out, state = made.step(x[t], state, noise.at(t))

@@ -33,19 +33,26 @@ def x():
 )
 def test_input_of_another_shape(small, shape):
     found = str(shape).replace("(", r"\(").replace(")", r"\)")
-    with refuses(rf"x must have shape \(T, B, 3\) or \(T, 3\), none of it 0, was {found}"):
+    with refuses(rf"x must have shape \(T, B, 3\) or \(T, 3\), was {found}"):
         small(torch.zeros(shape))
+
+
+def test_a_missing_dimension_says_how_to_add_it(small):
+    with refuses(r"was \(3,\); add a time dimension with x.unsqueeze\(0\)"):
+        small(torch.zeros(3))
+    with refuses("no dimension may be 0"):
+        small(torch.zeros(STEPS, 0, 3))
 
 
 def test_input_of_another_shape_batch_first():
     small = NUTM(3, 2, memory=NTM(6, 4), batch_first=True)
-    with refuses(r"x must have shape \(B, T, 3\) or \(T, 3\), none of it 0, was \(2, 4, 5\)"):
+    with refuses(r"x must have shape \(B, T, 3\) or \(T, 3\), was \(2, 4, 5\)"):
         small(torch.zeros(2, 4, 5))
 
 
 @pytest.mark.parametrize("shape", [(BATCH, 4), (4,), (1, BATCH, 3), (0, 3)], ids=str)
 def test_input_of_a_step_of_another_shape(small, shape):
-    with refuses(r"x must have shape \(B, 3\) or \(3,\), none of it 0, was \("):
+    with refuses(r"x must have shape \(B, 3\) or \(3,\), was \("):
         small.step(torch.zeros(shape), small.initial_state(BATCH))
 
 
@@ -194,8 +201,8 @@ def test_a_state_with_a_hole(small, x):
 
 def test_a_state_that_is_none(small, x):
     state = small.initial_state(BATCH)
-    check_state(small, x, tuple(state), r"state must be a MachineState, as initial_state\(\) makes it, was tuple")
-    with refuses(r"state must be a MachineState, as initial_state\(\) makes it, was NoneType"):
+    check_state(small, x, tuple(state), r"state must be a MachineState, as from initial_state\(\), was tuple")
+    with refuses(r"state must be a MachineState, as from initial_state\(\), was NoneType"):
         small.step(x[0], None)
 
 

@@ -22,6 +22,7 @@ MEMORIES = {
     "lrua-read-first": LRUA(3, 2, read_heads=1, order="read-first"),
     "dnc": DNC(3, 2, read_heads=1),
     "dnc-links": DNC(3, 2, read_heads=1, links=True),
+    "dnc-masked": DNC(3, 2, read_heads=2, masked=True, erase_freed=True),
 }
 SOFT = [name for name, attention in ATTENTION.items() if not attention.noisy]
 
@@ -83,7 +84,7 @@ def machine(kind, memory, controller=None, interface=None, **options):
 
 
 @pytest.mark.parametrize("attention", SOFT)
-@pytest.mark.parametrize("memory", ["ntm", "lrua", "dnc", "dnc-links"])
+@pytest.mark.parametrize("memory", ["ntm", "lrua", "dnc", "dnc-links", "dnc-masked"])
 def test_stored_programs(memory, attention, randn):
     check(machine(NUTM, MEMORIES[memory], programs=Programs(2, attention=attention)), randn, batch=1)
 

@@ -9,7 +9,9 @@ from torch.testing import assert_close
 
 import nsm
 from nsm import DNC, LRUA, MANN, NTM, NUTM, Controller, Programs
+from nsm.attention import ATTENTION
 from nsm.interventions import heads_of
+from nsm.state_programs import WEIGHTS
 
 STEPS, BATCH, SLOTS = 6, 2, 5
 EXACT = {"rtol": 0.0, "atol": 0.0}
@@ -114,7 +116,7 @@ def test_gradients_go_through(x):
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("attention", ["key-value", "direct", "uniform", "gumbel"])
+@pytest.mark.parametrize("attention", ATTENTION)
 def test_a_forced_program_is_the_only_one_as_long_as_it_is(attention, x):
     machine = make(programs=Programs(3, attention=attention)).eval()
     usual, trace = ran(machine, x), ran(machine, x, nsm.ForceProgram("read 2", 1, start=2, stop=4))
@@ -126,6 +128,31 @@ def test_a_forced_program_is_the_only_one_as_long_as_it_is(attention, x):
     assert_close(trace.interfaces[control][2], trace.controller[2] @ program.weight[1] + program.bias[1])
     others = [n for n in range(len(machine.memory.heads)) if n != control]
     assert_close(trace.programs[2][:, others], usual.programs[2][:, others], **EXACT)
+
+
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("part", ["state", "output"])
+def test_programs_of_state_network_and_output_layer_are_forced_and_forbidden(part, attention, x):
+    """By their names in a trace; the choice of the other part is left to it until what it sees changes."""
+    machine = make(programs=Programs(3, attention=attention, parts=("interface", "state", "output"))).eval()
+    forced, forbidden = nsm.ForceProgram(part, 1, start=2, stop=4), nsm.ForbidProgram(part, 0, start=2)
+    usual, trace = ran(machine, x), ran(machine, x, forced)
+    mix, other = getattr(trace, f"{part}_programs"), "output" if part == "state" else "state"
+    assert_close(mix[2:4], torch.tensor([0.0, 1, 0]).double().expand(2, BATCH, -1), **EXACT)
+    assert_close(mix[:2], getattr(usual, f"{part}_programs")[:2], **EXACT)
+    assert_close(getattr(trace, f"{other}_programs")[:2], getattr(usual, f"{other}_programs")[:2], **EXACT)
+    if part == "output":
+        program, seen = machine.output.memory, torch.cat([trace.controller[2], trace.reads[2]], dim=-1)
+        assert_close(machine.run(x, [forced])[0][2], seen @ program.weight[1] + program.bias[1])
+    others = getattr(ran(machine, x, forbidden), f"{part}_programs")
+    assert others[2:, :, 0].abs().max() == 0
+    assert_close(others.sum(-1), torch.ones(STEPS, BATCH).double())
+    only = machine.run(x, [nsm.ForceProgram(part, 1)])[0]
+    stored = machine.output.memory if part == "output" else machine.state_network
+    with torch.no_grad():
+        for weight in (stored.weight, stored.bias) if part == "output" else (getattr(stored, name) for name in WEIGHTS):
+            weight.copy_(weight[1].expand_as(weight).clone())
+    assert_close(only, machine(x)[0])
 
 
 def test_all_steps_of_a_forced_program_are_those_of_a_machine_that_has_no_other(x):
@@ -319,6 +346,7 @@ def test_what_an_intervention_is_made_of_is_checked(kind, arguments, times, said
     [
         (nsm.ForceProgram("reed 1", 0), r"ForceProgram\.head must be one of .* did you mean 'read 1'\?"),
         (nsm.ForceProgram("read 3", 0), "ForceProgram.head must be one of 'read 1', 'read 2', 'write 1'"),
+        (nsm.ForceProgram("state", 0), "ForceProgram.head must be one of 'read 1', 'read 2', 'write 1', was 'state'"),
         (nsm.ForceProgram("read 1", 3), "ForceProgram.program must be at most 2 in this run, was 3"),
         (nsm.ForceProgram("read 1", 0, start=6), "ForceProgram.start must be at most 5 in this run, was 6"),
         (nsm.EraseSlot(5, step=0), "EraseSlot.slot must be at most 4 in this run, was 5"),
@@ -330,6 +358,18 @@ def test_what_an_intervention_is_made_of_is_checked(kind, arguments, times, said
 def test_what_the_machine_does_not_have_is_named(act, said, x):
     with pytest.raises(nsm.UserError, match=said):
         make().run(x, [act])
+
+
+def test_state_network_and_output_layer_are_no_heads_of_the_tape(x):
+    machine = make(programs=Programs(3, parts=("interface", "output")))
+    with pytest.raises(
+        nsm.UserError, match=r"MoveHead\.head must be one of 'read 1', 'read 2', 'write 1', was 'output'"
+    ):
+        machine.run(x, [nsm.MoveHead("output", 1, step=0)])
+    with pytest.raises(nsm.UserError, match=r"ForceProgram\.head must be one of .*'write 1', 'output', was 'state'"):
+        machine.run(x, [nsm.ForceProgram("state", 1)])
+    with pytest.raises(nsm.UserError, match="leave 'output' no program to run"):
+        machine.run(x, [nsm.ForceProgram("output", 0), nsm.ForbidProgram("output", 0)])
 
 
 def test_a_head_is_not_left_without_a_program(x):

@@ -461,7 +461,7 @@ def output_of(machine):
     return Output()
 
 
-@pytest.mark.parametrize("attention", ["key-value", "direct", "uniform", "gumbel"])
+@pytest.mark.parametrize("attention", ATTENTION)
 def test_hooks_of_the_program_memory_are_called(attention, c):
     layer, called = StoredProgramLinear(4, 3, Programs(2, attention=attention)), []
     layer.memory.register_forward_hook(lambda module, given, result: called.append(result))

@@ -64,7 +64,8 @@ def memory_step(memory, interfaces, state):
         split = config.read_heads
         reads, _, state = lrua.step(interfaces[:split], interfaces[split:], state, config.decay, config.order)
         return reads, state
-    return dnc.step(*interfaces, state, config.read_heads, config.links)
+    options = config.links, config.masked, config.erase_freed
+    return dnc.step(*interfaces, state, config.read_heads, *options)
 
 
 def algorithm_1(machine, x, noise=None):

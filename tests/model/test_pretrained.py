@@ -308,7 +308,7 @@ DAMAGES = {
     "memory without a kind": (lambda c: c["memory"].pop("kind"), r"config\.memory\.kind must be one of"),
     "memory of a module that is not there": (
         lambda c: c["memory"].update(kind="this:Memory"),
-        r"config\.memory is a this:Memory, which is not one of nsm's: import this first",
+        r"config\.memory is a this:Memory, which is not part of nsm: import this first",
     ),
     "memory that its module has not": (
         lambda c: c["memory"].update(kind="os:path.Memory"),
@@ -396,7 +396,7 @@ def test_damage_that_leaves_tensors_and_a_configuration_is_noticed(saved):
             changed = bytearray(content)
             changed[place] ^= 1 << place % 8
             (saved / name).write_bytes(changed)
-            refuses(saved, "damaged|does not describe an nsm machine|has format version|was not saved with")
+            refuses(saved, "damaged|does not describe an nsm machine|has format version|was not saved together with")
         (saved / name).write_bytes(content)
     NUTM.from_pretrained(saved)
 
@@ -406,9 +406,7 @@ def test_tensors_beside_the_configuration_of_another_machine(saved, tmp_path):
         tmp_path / "other"
     )
     (saved / "config.json").write_bytes((tmp_path / "other" / "config.json").read_bytes())
-    refuses(
-        saved, r"model\.safetensors was not saved with the config\.json that lies beside it: save the machine again"
-    )
+    refuses(saved, r"model\.safetensors was not saved together with the config\.json beside it: save the machine again")
 
 
 @pytest.mark.parametrize(

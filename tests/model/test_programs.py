@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from nsm import ProgramMemory, Programs, StoredProgramLinear
-from nsm.attention import gumbel_noise, gumbel_weights, key_value_logits
+from nsm.attention import ATTENTION, gumbel_noise, gumbel_weights, key_value_logits
 from nsm.programs import annealing, key_similarity_loss
 from nsm.programs import orthogonality_loss as l_p2
 from oracles import programs as oracle
@@ -111,6 +111,19 @@ def test_gumbel_layer_takes_the_program_with_the_largest_noisy_logit(temperature
     assert len(weights.argmax(-1).unique()) == 4
 
 
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 10.0])
+def test_noise_on_probabilities_is_the_published_codes(temperature, randn):
+    made = layer(Programs(4, key_size=3, attention="gumbel-probabilities", temperature=temperature))
+    c, noise = randn(40, 4), randn(40, 4)
+    logits = key_value_logits(*queries(made, c), made.memory.key)
+    for weights, drawn in ((made.attend(c, noise), noise), (made.eval().attend(c), torch.zeros_like(noise))):
+        mixed = [
+            oracle.gumbel_probability_weights(numpy(z), numpy(g), temperature)
+            for z, g in zip(logits, drawn, strict=True)
+        ]
+        assert_close(weights, torch.from_numpy(np.stack(mixed)), **ROUNDING)
+
+
 def test_any_leading_dimensions(randn):
     made = layer(Programs(3))
     c = randn(2, 5, 4)
@@ -154,7 +167,7 @@ def test_only_the_direction_of_a_query_counts(randn):
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-@pytest.mark.parametrize("attention", ["key-value", "direct", "uniform", "gumbel"])
+@pytest.mark.parametrize("attention", ATTENTION)
 def test_executing_equals_building_the_working_program(attention, bias, randn):
     made = layer(Programs(3, attention=attention), bias=bias).eval()
     c = randn(5, 4)
@@ -346,7 +359,7 @@ def test_what_is_drawn_in_which_order(bias):
     assert_close(made.query.weight.detach(), query)
 
 
-@pytest.mark.parametrize("attention", ["key-value", "direct", "uniform", "gumbel"])
+@pytest.mark.parametrize("attention", ATTENTION)
 def test_programs_without_a_bias(attention):
     config = Programs(3, key_size=3, attention=attention)
     made, plain = StoredProgramLinear(4, 2, config), StoredProgramLinear(4, 2, config, bias=False)

@@ -87,7 +87,7 @@ def test_a_packed_batch_goes_through_an_lstm_and_a_machine(backend, x):
     out, _ = machine(lstm(packed)[0])
     out.data.sum().backward()
     assert lstm.weight_ih_l0.grad.abs().sum() > 0
-    with pytest.raises(ValueError, match=r"x must have shape \(T, B, 3\), none of it 0, was \(5, 1, 4\)"):
+    with pytest.raises(ValueError, match=r"x must have shape \(T, B, 3\), was \(5, 1, 4\)"):
         machine(pack_sequence([torch.zeros(5, 4)]))
 
 

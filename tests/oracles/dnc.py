@@ -15,29 +15,45 @@ def content_address(memory: Array, key: Array, strength: float) -> Array:
     return softmax([strength * cosine(key, memory[i]) for i in range(len(memory))])
 
 
-def activate_read(raw: Array, width: int, read_heads: int, links: bool) -> dict[str, Any]:
-    """DNC read interface: raw [R keys, R strengths, R free gates and, with links, R × (backward, content, forward)]."""
-    expected = read_heads * (width + 2 + (3 if links else 0))
+def masked_content_address(memory: Array, key: Array, strength: float, mask: Array) -> Array:
+    """Content weighting of which a mask says what counts: softmax of strength · cos(key ⊙ mask, M(i) ⊙ mask)."""
+    seen = np.zeros_like(memory, dtype=np.float64)
+    masked_key = np.zeros(len(key), dtype=np.float64)
+    for m in range(len(key)):
+        masked_key[m] = key[m] * mask[m]
+        for n in range(len(memory)):
+            seen[n, m] = memory[n, m] * mask[m]
+    return content_address(seen, masked_key, strength)
+
+
+def activate_read(raw: Array, width: int, read_heads: int, links: bool, masked: bool = False) -> dict[str, Any]:
+    """DNC read interface: raw [R keys, R strengths, R free gates, with links R × (backward, content, forward), and R
+    masks if content addressing is masked]."""
+    first_mask = read_heads * (width + 2 + (3 if links else 0))
+    expected = first_mask + (read_heads * width if masked else 0)
     if len(raw) != expected:
         raise ValueError(f"the read interface has {len(raw)} values instead of {expected}")
     keys = np.zeros((read_heads, width), dtype=np.float64)
     strengths = np.zeros(read_heads, dtype=np.float64)
     free_gates = np.zeros(read_heads, dtype=np.float64)
     modes = np.zeros((read_heads, 3), dtype=np.float64)
+    masks = np.ones((read_heads, width), dtype=np.float64)
     for head in range(read_heads):
         for m in range(width):
             keys[head, m] = raw[head * width + m]
+            if masked:
+                masks[head, m] = sigmoid(raw[first_mask + head * width + m])
         strengths[head] = 1.0 + softplus(raw[read_heads * width + head])
         free_gates[head] = sigmoid(raw[read_heads * width + read_heads + head])
         if links:
             first = read_heads * (width + 2) + 3 * head
             modes[head] = softmax([raw[first], raw[first + 1], raw[first + 2]])
-    return {"keys": keys, "strengths": strengths, "free_gates": free_gates, "modes": modes}
+    return {"keys": keys, "strengths": strengths, "free_gates": free_gates, "modes": modes, "masks": masks}
 
 
-def activate_write(raw: Array, width: int) -> dict[str, Any]:
-    """DNC write interface: raw [key M, strength, erase M, add M, allocation gate, write gate]."""
-    if len(raw) != 3 * width + 3:
+def activate_write(raw: Array, width: int, masked: bool = False) -> dict[str, Any]:
+    """DNC write interface: raw [key M, strength, erase M, add M, allocation gate, write gate, perhaps a mask M]."""
+    if len(raw) != 3 * width + 3 + (width if masked else 0):
         raise ValueError(f"the write interface has {len(raw)} values instead of {3 * width + 3}")
     return {
         "key": np.array([float(raw[m]) for m in range(width)], dtype=np.float64),
@@ -46,17 +62,24 @@ def activate_write(raw: Array, width: int) -> dict[str, Any]:
         "add": np.array([float(raw[2 * width + 1 + m]) for m in range(width)], dtype=np.float64),
         "allocation_gate": sigmoid(raw[3 * width + 1]),
         "write_gate": sigmoid(raw[3 * width + 2]),
+        "mask": np.array([sigmoid(raw[3 * width + 3 + m]) if masked else 1.0 for m in range(width)], dtype=np.float64),
     }
 
 
+def retention(read_addresses: Array, free_gates: Array, n: int) -> float:
+    """ψ = Π_i (1 − f_i·w_r,i) of slot n, all addresses of step t−1."""
+    kept = 1.0
+    for head in range(len(free_gates)):
+        kept *= 1.0 - free_gates[head] * read_addresses[head][n]
+    return kept
+
+
 def updated_usage(usage: Array, write_address: Array, read_addresses: Array, free_gates: Array) -> Array:
-    """DNC usage: u_t = (u + w_w − u·w_w) · ψ with retention ψ = Π_i (1 − f_i·w_r,i), all addresses of step t−1."""
+    """DNC usage: u_t = (u + w_w − u·w_w) · ψ with the retention ψ."""
     result = np.zeros(len(usage), dtype=np.float64)
     for n in range(len(usage)):
-        retention = 1.0
-        for head in range(len(free_gates)):
-            retention *= 1.0 - free_gates[head] * read_addresses[head][n]
-        result[n] = (usage[n] + write_address[n] - usage[n] * write_address[n]) * retention
+        kept = retention(read_addresses, free_gates, n)
+        result[n] = (usage[n] + write_address[n] - usage[n] * write_address[n]) * kept
     return result
 
 
@@ -102,19 +125,26 @@ def updated_precedence(precedence: Array, write_address: Array) -> Array:
 
 
 def step(
-    read_raw: Array, write_raw: Array, state: dict[str, Any], read_heads: int, links: bool = False
+    read_raw: Array,
+    write_raw: Array,
+    state: dict[str, Any],
+    read_heads: int,
+    links: bool = False,
+    masked: bool = False,
+    erase_freed: bool = False,
 ) -> tuple[list[Array], dict[str, Any]]:
-    """DNC step: usage and allocation, one write, temporal links if asked for, then the reads of the new memory."""
+    """DNC step: usage and allocation, freed slots erased if asked for, one write, temporal links if asked for, then the
+    reads of the new memory."""
     old_memory = np.array(state["memory"], dtype=np.float64)
     slots, width = old_memory.shape
     old_read_addresses = state["read_addresses"]
-    reading = activate_read(read_raw, width, read_heads, links)
-    writing = activate_write(write_raw, width)
+    reading = activate_read(read_raw, width, read_heads, links, masked)
+    writing = activate_write(write_raw, width, masked)
 
     usage = updated_usage(state["usage"], state["write_address"], old_read_addresses, reading["free_gates"])
     free = allocation(usage)
 
-    matching = content_address(old_memory, writing["key"], writing["strength"])
+    matching = masked_content_address(old_memory, writing["key"], writing["strength"], writing["mask"])
     write_address = np.zeros(slots, dtype=np.float64)
     for n in range(slots):
         mixed = writing["allocation_gate"] * free[n] + (1.0 - writing["allocation_gate"]) * matching[n]
@@ -123,7 +153,8 @@ def step(
     memory = np.zeros((slots, width), dtype=np.float64)
     for n in range(slots):
         for m in range(width):
-            kept = old_memory[n, m] * (1.0 - write_address[n] * writing["erase"][m])
+            left = retention(old_read_addresses, reading["free_gates"], n) if erase_freed else 1.0
+            kept = left * old_memory[n, m] * (1.0 - write_address[n] * writing["erase"][m])
             memory[n, m] = kept + write_address[n] * writing["add"][m]
 
     new_state: dict[str, Any] = {"memory": memory, "usage": usage, "write_address": write_address}
@@ -134,7 +165,9 @@ def step(
     reads: list[Array] = []
     read_addresses = np.zeros((read_heads, slots), dtype=np.float64)
     for head in range(read_heads):
-        content = content_address(memory, reading["keys"][head], reading["strengths"][head])
+        content = masked_content_address(
+            memory, reading["keys"][head], reading["strengths"][head], reading["masks"][head]
+        )
         for n in range(slots):
             if not links:
                 read_addresses[head, n] = content[n]

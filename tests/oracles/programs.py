@@ -72,6 +72,12 @@ def gumbel_soft_weights(logits: Array, noise: Array, temperature: float) -> Arra
     return softmax([(float(logits[i]) + float(noise[i])) / temperature for i in range(len(logits))])
 
 
+def gumbel_probability_weights(logits: Array, noise: Array, temperature: float) -> Array:
+    """The published code's Gumbel-softmax: softmax((softmax(logits) + noise) / temperature)."""
+    weights = softmax([float(logit) for logit in logits])
+    return softmax([(float(weights[i]) + float(noise[i])) / temperature for i in range(len(weights))])
+
+
 def gumbel_hard_weights(logits: Array, noise: Array, temperature: float) -> Array:
     """Gumbel-softmax in place of Eq. 4, hard: one-hot of argmax(logits + noise); no temperature > 0 changes it."""
     if temperature <= 0.0:

@@ -101,7 +101,7 @@ def test_continual_learning_has_a_panel_after_each_task_and_an_average():
     ]
     figure = figures.continual({"ntm": seeds, "nutm": seeds[:1]})
     titles = [ax.get_title(loc="left") for ax in figure.axes]
-    assert titles == ["after copy", "after repeat-copy", "average of all tasks"]
+    assert titles == ["after copy", "after repeat-copy", "mean of all tasks"]
     assert heights(figure.axes[0]) == [pytest.approx([0.95, 0.5]), pytest.approx([1.0, 0.5])]
     assert heights(figure.axes[1]) == [pytest.approx([0.7, 1.0]), pytest.approx([0.8, 1.0])]
     assert heights(figure.axes[2]) == [pytest.approx([0.725, 0.85]), pytest.approx([0.75, 0.9])]
@@ -180,14 +180,14 @@ def test_states_carry_what_was_done_and_when(known):
     points, labels, times = processing_states([known])
     assert np.array_equal(points, known.controller)
     assert labels == [
-        "copy, listening",
-        *["repeat-copy, listening"] * 2,
+        "copy, reading the input",
+        *["repeat-copy, reading the input"] * 2,
         "copy, answering",
         *["repeat-copy, answering"] * 2,
     ]
     assert times == pytest.approx(np.arange(6) / 5)
     single = replace(known, subtasks=(), subtask=np.full(6, -1))
-    assert processing_states([single])[1] == ["listening"] * 3 + ["answering"] * 3
+    assert processing_states([single])[1] == ["reading the input"] * 3 + ["answering"] * 3
 
 
 def test_the_panel_says_its_score_and_earlier_states_are_paler(known):
@@ -199,7 +199,7 @@ def test_the_panel_says_its_score_and_earlier_states_are_paler(known):
     places, _ = principal_components(points)
     drawn = {group.get_label(): group for group in figure.axes[0].collections}
     assert set(drawn) == set(labels)
-    offsets = drawn["repeat-copy, listening"].get_offsets()
+    offsets = drawn["repeat-copy, reading the input"].get_offsets()
     assert np.allclose(offsets, places[[1, 2]])
-    early, late = drawn["repeat-copy, listening"].get_facecolor()[:, :3].sum(axis=1)
+    early, late = drawn["repeat-copy, reading the input"].get_facecolor()[:, :3].sum(axis=1)
     assert early > late

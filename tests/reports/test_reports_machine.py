@@ -35,7 +35,8 @@ function ran({ x, cell, programs, ...options }) {
   const noise = x.map((_, t) => ({ cell: cell?.[t], programs: programs?.[t] }));
   const done = machines.last.run(x.map(numbers), { ...options, noise });
   const heads = done.heads.map((h) => [h.name, h.kind, packed(h.addresses), h.programs && packed(h.programs)]);
-  return { outputs: packed(done.outputs), heads, memory: packed(done.memory) };
+  const parts = done.parts.map((part) => [part.name, packed(part.programs)]);
+  return { outputs: packed(done.outputs), heads, parts, memory: packed(done.memory) };
 }
 """
 
@@ -55,7 +56,8 @@ def script(browser):
 
 @pytest.fixture
 def run(script):
-    """Run a machine in the page: outputs (T, O), heads with addresses and programs, tape (T, N·M), as arrays."""
+    """Run a machine in the page: outputs (T, O), heads with addresses and programs, programs of state network and
+    output layer, tape (T, N·M), as arrays."""
 
     def ran(machine, x, **options):
         script.evaluate("async (packed) => { machines.last = await unpackMachine(packed); }", portable(machine))
@@ -72,16 +74,20 @@ def happened(script, x, **options):
         return np.frombuffer(base64.b64decode(text), "<f4").reshape(steps, -1)
 
     heads = {name: (kind, array(a), None if p is None else array(p)) for name, kind, a, p in done["heads"]}
-    return array(done["outputs"]), heads, array(done["memory"])
+    parts = {name: array(programs) for name, programs in done["parts"]}
+    return array(done["outputs"]), heads, parts, array(done["memory"])
 
 
 def difference(found, expected):
     """The largest of all numbers: outputs, addresses, programs, tape; `expected` is what `Machine.run` gave."""
-    outputs, heads, memory = found
+    outputs, heads, parts, memory = found
     out, _, trace = expected
     traces = trace.head_traces()
     assert [(name, kind) for name, (kind, _, _) in heads.items()] == [(head.name, head.kind) for head in traces]
     pairs = [(outputs, out.detach().numpy()), (memory, trace.memory.detach().flatten(1).numpy())]
+    shown = dict(trace.part_programs())
+    assert parts.keys() == shown.keys()
+    pairs += [(parts[name], programs) for name, programs in shown.items()]
     for head in traces:
         _, addresses, programs = heads[head.name]
         assert (programs is None) == (head.programs is None)
@@ -124,6 +130,7 @@ def inputs(seed=1, steps=STEPS):
 # --- every part -------------------------------------------------------------------------------------------------------
 
 HEADS = {"read_heads": 2, "write_heads": 3}
+COMPLETE = "interface", "state", "output"
 MACHINES = {
     "ntm": {},
     "ntm, write first": {"memory": NTM(16, 4, **HEADS, order="write-first", shift_range=2, initial_address="uniform")},
@@ -135,6 +142,8 @@ MACHINES = {
     },
     "dnc": {"memory": DNC(16, 4)},
     "dnc, links": {"memory": DNC(16, 4, read_heads=2, links=True)},
+    "dnc, masked": {"memory": DNC(16, 4, read_heads=2, masked=True)},
+    "dnc, all": {"memory": DNC(16, 4, read_heads=2, links=True, masked=True, erase_freed=True)},
     "gru": {"controller": Controller("gru", size=12, biases=1)},
     "rnn": {"controller": Controller("rnn", size=12, learned_start=False)},
     "feed-forward": {"controller": Controller("feed-forward", size=12)},
@@ -143,7 +152,24 @@ MACHINES = {
     "direct": {"programs": Programs(3, attention="direct", strength_scale=0.3)},
     "uniform": {"programs": Programs(3, attention="uniform")},
     "gumbel": {"programs": Programs(3, attention="gumbel")},
+    "gumbel-probabilities": {"programs": Programs(3, attention="gumbel-probabilities", temperature=2.0)},
     "key-value": {"programs": Programs(4, key_size=2, bounded_keys=True, query_bias=False, strength_scale=3.0)},
+    "complete": {"programs": Programs(3, parts=COMPLETE)},
+    "complete, gru": {"programs": Programs(3, parts=COMPLETE), "controller": Controller("gru", size=12)},
+    "complete, rnn": {"programs": Programs(3, parts=COMPLETE), "controller": Controller("rnn", size=12, biases=1)},
+    "complete, feed-forward": {
+        "programs": Programs(3, parts=COMPLETE),
+        "controller": Controller("feed-forward", size=12),
+    },
+    "complete, layer norm": {
+        "programs": Programs(2, parts=COMPLETE),
+        "controller": Controller(size=12, layer_norm=True),
+        "memory": DNC(16, 4),
+    },
+    "complete, direct": {"programs": Programs(3, attention="direct", parts=COMPLETE), "memory": LRUA(16, 4), "seed": 1},
+    "complete, uniform": {"programs": Programs(3, attention="uniform", parts=COMPLETE)},
+    "state": {"programs": Programs(3, parts=("interface", "state"))},
+    "output": {"programs": Programs(3, parts=("interface", "output"))},
     "mann": {"programs": None},
     "mann over lrua": {"programs": None, "memory": LRUA(16, 4, write_heads=2), "seed": 1},
     "mann over dnc": {"programs": None, "memory": DNC(16, 4)},
@@ -176,8 +202,9 @@ def test_a_tape_of_another_size(run, kind, initial, slots):
     assert difference(run(machine, x, slots=slots), in_python(machine, x, slots)) < 1e-6
 
 
-def test_noise_that_is_handed_in(run):
-    machine, x = make(programs=Programs(3, attention="gumbel")), inputs(steps=30)
+@pytest.mark.parametrize("parts", [("interface",), ("interface", "output"), COMPLETE], ids="+".join)
+def test_noise_that_is_handed_in(run, parts):
+    machine, x = make(programs=Programs(3, attention="gumbel", parts=parts)), inputs(steps=30)
     noise = machine.draw_noise(30, generator=torch.Generator().manual_seed(5), cell=0.3)
     silent = nsm.SilenceNoise(start=10, stop=20)
     options = {"cell": noise.cell.tolist(), "programs": noise.programs.tolist()}
@@ -346,12 +373,25 @@ def test_interventions_are_those_of_python(run, script, tape, acts):
     assert np.abs(found[0] - usual[0]).max() > 1e-6, "it makes a difference"
 
 
-@pytest.mark.parametrize("attention", ["direct", "uniform", "gumbel"])
+@pytest.mark.parametrize("attention", ["direct", "uniform", "gumbel", "gumbel-probabilities"])
 def test_programs_are_forced_and_forbidden_under_every_attention(run, attention):
     machine, x = make(programs=Programs(3, attention=attention)), inputs(steps=20)
     acts = [nsm.ForceProgram("read 1", 1, start=4), nsm.ForbidProgram("write 1", 0, stop=15)]
     found = run(machine, x, interventions=[as_data(act) for act in acts])
     assert difference(found, in_python(machine, x, interventions=acts)) < 1e-6
+
+
+PART_ACTS = [nsm.ForceProgram("state", 1, start=4), nsm.ForbidProgram("output", 0, stop=15)]
+
+
+@pytest.mark.parametrize("attention", ["key-value", "direct", "uniform", "gumbel", "gumbel-probabilities"])
+def test_programs_of_state_network_and_output_layer_are_forced_and_forbidden(run, script, attention):
+    machine, x = make(programs=Programs(3, attention=attention, parts=COMPLETE)), inputs(steps=20)
+    usual = run(machine, x)
+    for acts in (PART_ACTS, PART_ACTS[:1], PART_ACTS[1:]):
+        found = happened(script, x, interventions=[as_data(act) for act in acts])
+        assert difference(found, in_python(machine, x, interventions=acts)) < 1e-6
+        assert np.abs(found[0] - usual[0]).max() > 1e-6, "it makes a difference"
 
 
 @pytest.mark.parametrize(
@@ -360,6 +400,8 @@ def test_programs_are_forced_and_forbidden_under_every_attention(run, attention)
         ({"kind": "Dance"}, 'there is no intervention of kind "Dance"'),
         ({"kind": "constructor"}, 'there is no intervention of kind "constructor"'),
         ({"kind": "ForceProgram", "head": "read 9", "program": 0}, 'ForceProgram.head can\'t be "read 9" here'),
+        ({"kind": "ForceProgram", "head": "state", "program": 0}, 'ForceProgram.head can\'t be "state" here'),
+        ({"kind": "MoveHead", "head": "output", "by": 1, "step": 0}, 'MoveHead.head can\'t be "output" here'),
         ({"kind": "ForceProgram", "head": "read 1", "program": 3}, "ForceProgram.program can't be 3 here"),
         (
             {"kind": "ForbidProgram", "head": "read 1", "program": 0, "start": -1},
@@ -392,7 +434,7 @@ def test_weights_come_out_of_a_page_bit_by_bit(run, script):
     with torch.no_grad():
         machine.output.bias.copy_(torch.tensor([1e-42, -0.0, 3.4e38]))
     run(machine, inputs(steps=1))
-    for name, tensor in (("output[0]", machine.output.weight), ("output[1]", machine.output.bias)):
+    for name, tensor in (("output.parts[0]", machine.output.weight), ("output.parts[1]", machine.output.bias)):
         found = np.frombuffer(base64.b64decode(script.evaluate(f"packed([machines.last.{name}.data])")), "<f4")
         assert found.tobytes() == tensor.detach().numpy().tobytes()
 

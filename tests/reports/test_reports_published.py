@@ -3,15 +3,20 @@
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from nsm.cli import main
+from nsm.reports.document import to_markdown
+from nsm.reports.paper.evidence import Evidence
+from nsm.reports.paper.report import report
 from nsm.training.evaluation import VALIDATION, evaluate
 from nsm.training.run import RunDirectory
 
-KEPT = Path(__file__).parents[2] / "results" / "models"
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "results" / "models"
 NEEDS_DATA = ("fewshot", "babi", "babi-tasks")
 
 
@@ -25,6 +30,11 @@ def evaluated(name):
     with contextlib.redirect_stdout(out):
         main(["eval", str(KEPT / name), "--json"])
     return json.loads(out.getvalue())
+
+
+def test_there_is_a_report_of_all_that_is_published():
+    text = to_markdown(report(Evidence(None, KEPT.parent)), "images")
+    assert "Figure 5: continual learning" in text
 
 
 def test_no_machine_is_passed_over():
@@ -52,3 +62,25 @@ def test_a_machine_that_learned_one_task_after_another_still_knows_what_was_publ
         for task, part in experiment.task.parts.items()
     }
     assert found == pytest.approx(run.outcome().phases[-1], abs=0.01)
+
+
+# --- what belongs in the repository -----------------------------------------------------------------------------------
+
+
+def test_a_kept_machine_is_weights_and_their_description():
+    """No optimiser: it is as large as the machine, twice, and nobody trains from here."""
+    files = {"MANIFEST.json", "config.json", "model.safetensors", "result.json", "state.json"}
+    assert {path.name for path in KEPT.rglob("*") if path.is_file()} == files
+
+
+def test_the_figures_of_the_results_are_those_shown_as_png():
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"\]\((images/results/[^)]*)\)", text))
+    kept = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "images" / "results").iterdir()}
+    assert kept == shown
+    assert {Path(name).suffix for name in kept} == {".png"}
+
+
+def test_generated_pages_stay_out_of_version_control():
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    assert {"docs/results.html", "/report.html", "runs/"} <= set(ignored)

@@ -48,7 +48,7 @@ def runs(tmp_path_factory):
 @pytest.fixture
 def kept(runs, tmp_path):
     said = list(results.collect(runs, tmp_path / "results"))
-    assert any("seed-3.json, not over yet: 6 iterations" in line for line in said)
+    assert any("seed-3.json, unfinished: 6 iterations" in line for line in said)
     return tmp_path / "results"
 
 
@@ -63,11 +63,11 @@ def test_of_a_run_that_is_not_over_its_curve_is_kept_and_a_newer_one_goes_before
     results.write(replace(over, experiment=replace(over.experiment, seed=3)), place)
     assert Evidence(later, kept).paths[Key(*CELL, 3)] == place, "what was kept is over, and the run is not"
     before = place.read_bytes()
-    assert any("left as it is" in line for line in results.collect(later, kept))
+    assert any("got further: kept" in line for line in results.collect(later, kept))
     assert place.read_bytes() == before, "a run that is not over takes nothing away"
     later.joinpath(*CELL, "seed-3", "metrics.jsonl").write_text("")
     said = list(results.collect(later, tmp_path / "again"))
-    assert any("seed-3 has not been evaluated yet: left out" in line for line in said)
+    assert any("seed-3 has no evaluation yet: left out" in line for line in said)
 
 
 def test_what_was_kept_of_a_run_that_ended_outlives_its_failure_when_it_is_run_again(runs, kept, tmp_path):
@@ -76,7 +76,7 @@ def test_what_was_kept_of_a_run_that_ended_outlives_its_failure_when_it_is_run_a
     RunDirectory(again.joinpath(*CELL, "seed-0")).fail("its process died with exit code -9", None)
     place = kept.joinpath(*CELL, "seed-0.json")
     before = place.read_bytes()
-    assert any("seed-0 failed, and what" in line for line in results.collect(again, kept))
+    assert any("seed-0 failed, but" in line for line in results.collect(again, kept))
     assert place.read_bytes() == before
     assert Evidence(again, kept).paths[Key(*CELL, 0)] == place
 
@@ -168,7 +168,7 @@ def test_runs_and_results_are_found_by_whose_they_are(runs, kept):
     ("content", "words"),
     [
         ("{", "is damaged: not JSON"),
-        ("[]", "is not a result of nsm"),
+        ("[]", "is not an nsm result"),
         ('{"format": "nsm-result", "version": 99}', "has version 99; this nsm reads version 2"),
         ('{"format": "nsm-result", "version": 2}', "is damaged: its sha256 is not the one it was written with"),
         ('{"format": "nsm-result", "version": 1e999}', "is damaged: the number 1e999 is too large"),
@@ -195,8 +195,8 @@ FOREIGN = {
     "another field": (lambda d: d.update(curves=[]), "is damaged: a field of it must be .* was 'curves'"),
     "a list": (lambda d: d.update(outcome=[]), "is damaged: it.outcome must be an object, was \\[\\]"),
     "nothing in it": (lambda d: d["outcome"].clear(), "is damaged: it.outcome.steps is missing"),
-    "no figures": (lambda d: d["outcome"].pop("best"), "is damaged: an outcome has the figures of the best"),
-    "no loss": (lambda d: d["outcome"]["best"]["figures"].pop("loss"), "is damaged: an outcome has the figures"),
+    "no figures": (lambda d: d["outcome"].pop("best"), "is damaged: an outcome needs the figures of the best"),
+    "no loss": (lambda d: d["outcome"]["best"]["figures"].pop("loss"), "is damaged: an outcome needs the figures"),
     "a text for a figure": (
         lambda d: d["outcome"]["best"]["figures"].update(loss="0"),
         "it.outcome.best.figures.loss must be float, was '0'",
@@ -211,7 +211,7 @@ FOREIGN = {
     "a text for a curve": (lambda d: d["curve"][0].update(validation="0"), "curve.validation must be dict"),
     "another seed": (lambda d: d["experiment"].update(seed=7), "is not the result of seed 0: it is of seed 7"),
     "another model": (lambda d: d["of"].update(model="ntm"), "it was written for single/default/copy/ntm/0"),
-    "nobody": (lambda d: d.pop("of"), "it was written for nothing that it says"),
+    "nobody": (lambda d: d.pop("of"), "it was written for no cell"),
 }
 
 
@@ -256,7 +256,7 @@ def test_a_result_of_another_task_in_a_cell_is_one_sentence(tmp_path):
         summarise(cell, [place])
     other = recipes.ngrams()
     reseal(place, lambda document: document.update(experiment=to_json(other)))
-    with pytest.raises(UserError, match=r"seed-0\.json is a result of ngrams, and lies among those of copy"):
+    with pytest.raises(UserError, match=r"seed-0\.json is a result of ngrams among results of copy"):
         summarise(cell, [place])
 
 
@@ -285,7 +285,7 @@ def test_metrics_that_are_damaged_in_the_middle_are_one_sentence(runs, tmp_path)
 def test_a_run_that_does_not_say_what_it_was_is_one_sentence(runs, tmp_path):
     run = shutil.copytree(runs.joinpath(*CELL, "seed-0"), tmp_path / "run")
     reseal(run / "config.json", lambda document: document.pop("experiment"))
-    with pytest.raises(UserError, match=r"result.json is damaged: its configuration is another"):
+    with pytest.raises(UserError, match=r"result.json is damaged: it belongs to a run of another configuration"):
         results.read(run)
     (run / "result.json").unlink()
     with pytest.raises(UserError, match=r"config.json is not one of this nsm's: experiment must be an object"):
@@ -393,8 +393,22 @@ def test_collect_says_what_it_keeps(runs, tmp_path):
 
 def test_nothing_to_collect_is_one_sentence(tmp_path):
     said = call("collect", "--runs", tmp_path, "--out", tmp_path / "out")
-    assert (said.code, said.err) == (2, f"nsm: {tmp_path} has no runs of nsm reproduce in it\n")
+    assert said.code == 2
+    assert f"{tmp_path} has no runs of nsm reproduce in it" in said.err
     assert not (tmp_path / "out").exists()
+
+
+def test_results_without_a_place_of_their_own_lie_among_the_runs(runs, tmp_path, monkeypatch):
+    """What a checkout publishes under results/ is replaced only by name, and results are not taken for runs."""
+    shutil.copytree(runs, tmp_path / "runs")
+    (tmp_path / "results").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        said = call("collect")
+        assert said.code == 0, said.err
+        assert said.out.count("seed-1.json") == 1
+    assert (tmp_path / "runs" / "results").joinpath(*CELL, "seed-1.json").is_file()
+    assert list((tmp_path / "results").iterdir()) == []
 
 
 # --- intervals --------------------------------------------------------------------------------------------------------

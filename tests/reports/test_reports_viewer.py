@@ -268,7 +268,7 @@ def test_the_program_bars_are_those_of_the_step(watch, known):
         for head in known.heads:
             for p, share in enumerate(head.programs[t]):
                 value = page.locator(f"[data-mix='{head.name}/{p + 1}']").inner_text()
-                assert value == f"{100 * share:.1f} %"
+                assert value == f"{share:.3f}"
 
 
 @pytest.mark.parametrize("t", [0, 3, 4])
@@ -284,11 +284,11 @@ def test_hovering_tells_the_values_of_the_trace(watch, known, t):
         assert hover(page, "input", x, (c + 0.5) / 2) == f"step {t + 1}, input {c + 1}: {known.inputs[t, c]:.0f}"
     words = hover(page, "output", x, 0.75)
     if t < known.decoding:
-        assert "no answer is asked for" in words
+        assert "not scored" in words
     else:
         value = re.search(r"output 2: ([\d.]+)", words)
         assert float(value[1]) == pytest.approx(known.answers[t, 1], abs=1e-4)
-        assert ("wrong: 1 was asked" in words) == bool(known.wrong[t, 1])
+        assert ("wrong: target 1" in words) == bool(known.wrong[t, 1])
     shares = [float(share) for share in re.findall(r": ([\d.]+)", hover(page, "read 1: programs", x))]
     assert shares == pytest.approx(known.heads[0].programs[t], abs=1e-4)
 
@@ -323,7 +323,7 @@ def test_values_of_every_memory_match_its_trace(watch, traced):
             assert float(words.split()[-1]) == pytest.approx(head.address[run.decoding, slot], abs=1e-4)
     for p, share in enumerate(run.heads[0].programs[run.decoding]):
         value = page.locator(f"[data-mix='read 1/{p + 1}']").inner_text()
-        assert float(value.rstrip(" %")) == pytest.approx(100 * share, abs=0.06)
+        assert float(value) == pytest.approx(share, abs=6e-4)
 
 
 def test_the_story_says_what_happens(watch, known):
@@ -332,14 +332,25 @@ def test_the_story_says_what_happens(watch, known):
     words = page.locator("#story").inner_text()
     assert "Step 5 of 6" in words
     assert "It is answering (repeat-copy)." in words
-    assert "Reads slot 2 by program 2 (90 %)." in words
-    assert "Writes slot 1 (75 %) by program 1 (90 %)." in words
-    assert "It says 00: 1 bit wrong." in words
+    assert "Reads slot 2 with program 2 (0.90)." in words
+    assert "Writes slot 1 (0.75) with program 1 (0.90)." in words
+    assert "00: 1 bit wrong." in words
     page.locator("#slider").fill("3")
-    assert "It says 10: right." in page.locator("#story").inner_text()
+    assert "10: correct." in page.locator("#story").inner_text()
     page.locator("#slider").fill("0")
-    assert "It is listening (copy)." in page.locator("#story").inner_text()
-    assert "says" not in page.locator("#story").inner_text()
+    assert "It is reading the input (copy)." in page.locator("#story").inner_text()
+    assert "answers" not in page.locator("#story").inner_text()
+
+
+def test_a_recording_has_the_programs_of_state_network_and_output_layer(watch, known):
+    mix = known.heads[0].programs
+    page = watch([replace(known, parts=(("state", mix), ("output", 1 - mix)))])
+    page.locator("#slider").fill("4")
+    assert "State with program 2 (0.90), output with 1 (0.90)." in page.locator("#story").inner_text()
+    words = hover(page, "output: programs", 1.5 / known.steps)
+    shares = [float(share) for share in re.findall(r": ([\d.]+)", words)]
+    assert words.startswith("step 2, output")
+    assert shares == pytest.approx(1 - mix[1], abs=1e-4)
 
 
 def test_words_are_told_where_numbers_stand_for_them(watch, known):
@@ -349,10 +360,10 @@ def test_words_are_told_where_numbers_stand_for_them(watch, known):
     assert hover(page, "input", 0.5 / 6, 0.75) == "step 1, input: mary"
     assert hover(page, "output", 4.5 / 6) == "step 5, output: <b> (30.0 %)"
     page.locator("#slider").fill("5")  # targets are equal there: the first counts as right, and is chosen
-    assert "It says mary (80 %): right." in page.locator("#story").inner_text()
+    assert "mary (80 %): correct." in page.locator("#story").inner_text()
     page.locator("#slider").fill("4")
     page.wait_for_selector("body[data-step='4']")
-    assert "It says <b> (30 %): right." in page.locator("#story").inner_text()
+    assert "<b> (30 %): correct." in page.locator("#story").inner_text()
 
 
 def test_pictures_have_the_colours_of_what_they_show(watch, known):
@@ -372,7 +383,7 @@ def test_pictures_have_the_colours_of_what_they_show(watch, known):
 
 def test_the_phases_are_told(watch, known):
     page = watch([known])
-    assert hover(page, "phase", 0.5 / 6) == "step 1: copy, listening"
+    assert hover(page, "phase", 0.5 / 6) == "step 1: copy, reading the input"
     assert hover(page, "phase", 5.5 / 6) == "step 6: repeat-copy, answering"
     page.mouse.move(5, 5)
     green = pixel(page, "input", 3 / 6, 0.5)

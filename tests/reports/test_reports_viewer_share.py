@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image, ImageSequence
 
-from nsm import DNC, NTM, NUTM, Controller
+from nsm import DNC, NTM, NUTM, Controller, ForbidProgram, ForceProgram, Programs
 from nsm.machine import MANN
 from nsm.reports.execution import execute
 from nsm.reports.viewer import Page
@@ -28,7 +28,7 @@ def made(kind=NUTM, memory=NTM(slots=12, width=5), seed=1, **shape):  # noqa: B0
         "generator": generator,
         **shape,
     }
-    programs = (3,) if kind is NUTM else ()
+    programs = (shape.pop("programs", 3),) if kind is NUTM else ()
     return kind(TASK.input_size, TASK.output_size, *programs, **shape)
 
 
@@ -37,6 +37,14 @@ def text():
     """A page of a machine that copies, badly."""
     machine = made()
     return viewer(execute(machine, TASK, 2, seed=3, extremes=False), "a machine", ["seed 0"], {"NUTM": machine})
+
+
+@pytest.fixture(scope="module")
+def complete():
+    """A machine whose state network and output layer are stored programs, its execution and its page."""
+    machine = made(programs=Programs(3, parts=("interface", "state", "output")))
+    (run,) = execute(machine, TASK, 1, seed=3, extremes=False)
+    return machine, run, viewer([run], "complete", (), {"NUTM": machine})
 
 
 @pytest.fixture
@@ -69,8 +77,13 @@ BOXES = """() => [...document.querySelectorAll("main > section, .card, #story p,
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_it_opens_playing_and_nothing_moves(opened, text, width):
-    page = opened(text, reduced_motion="no-preference", viewport={"width": width, "height": 800})
+@pytest.mark.parametrize("kind", ["interfaces", "complete"])
+def test_it_opens_playing_and_nothing_moves(opened, text, complete, kind, width):
+    page = opened(
+        text if kind == "interfaces" else complete[-1],
+        reduced_motion="no-preference",
+        viewport={"width": width, "height": 800},
+    )
     assert page.evaluate("document.body.dataset.playing") == "true"
     page.evaluate(SHIFTS)
     page.evaluate("go(0)")
@@ -94,9 +107,9 @@ def test_a_step_of_every_kind_takes_the_same_room(opened, text):
 def test_it_says_what_the_task_and_a_program_are(opened, text):
     page = opened(text)
     words = page.locator("#about").inner_text()
-    assert "It is shown a list of random bit vectors" in words
+    assert "list of random bit vectors" in words
     assert "A program is a set of weights" in words
-    assert "each head has 3 of them" in words
+    assert "stores 3 of them" in words
 
 
 def test_the_heads_in_front_are_those_that_work(opened):
@@ -115,6 +128,29 @@ def test_the_heads_in_front_are_those_that_work(opened):
     assert page.locator("#heads button[aria-pressed=true]").all_inner_texts() == expected
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_complete_machine_shows_which_programs_its_parts_run(opened, complete, width):
+    _, run, text = complete
+    page = opened(text, viewport={"width": width, "height": 800})
+    assert [name for name, _ in run.parts] == ["state", "output"]
+    assert "So do the state network and the output layer." in page.locator("#about").inner_text()
+    for t in (0, 3, run.steps - 1):
+        page.evaluate(f"go({t})")
+        said = page.locator("#story-heads").inner_text().splitlines()[-1]
+        named = []
+        for name, mix in run.parts:
+            for p, share in enumerate(mix[t]):
+                value = page.locator(f"[data-mix='{name}/{p + 1}']").inner_text()
+                assert float(value) == pytest.approx(share, abs=0.0006)
+            named.append(f"{mix[t].argmax() + 1} ({mix[t].max():.2f})")
+        assert said == "State with program {}, output with {}.".format(*named)
+    for name, _ in run.parts:
+        assert page.locator(f"canvas[data-row='{name}: programs']").is_visible()
+    place, last = page.locator("#story-heads").bounding_box(), page.locator("#story-heads .line").last.bounding_box()
+    assert last["y"] + last["height"] <= place["y"] + place["height"]
+    assert page.locator("#story-heads .line").last.evaluate("(line) => line.scrollWidth <= line.clientWidth")
+
+
 # --- reaching in ------------------------------------------------------------------------------------------------------
 
 
@@ -122,31 +158,53 @@ def test_a_program_is_forced_and_set_beside_the_undisturbed_run(opened, text):
     page = opened(text)
     page.evaluate("go(3)")
     before = page.evaluate("[...state.run.answers.data]")
-    page.get_by_label("Let read 1 run only program 2 from this step on").click()
+    page.get_by_label("Force program 2 on read 1 from this step on").click()
     mix = np.array(page.evaluate("[...state.run.mixes[0].data]")).reshape(-1, 3)
     calm = np.array(page.evaluate("[...state.other.mixes[0].data]")).reshape(-1, 3)
     assert np.array_equal(mix[3:], np.tile([0, 1, 0], (len(mix) - 3, 1)))
     assert np.array_equal(mix[:3], calm[:3])
     assert page.evaluate("[...state.other.answers.data]") == before
     assert page.evaluate("[...state.run.answers.data]") != before
-    assert page.locator("#reach-list li").inner_text().startswith("from step 4 read 1 runs program 2")
-    assert re.match(
-        r"(\d+ of \d+ bits are answered otherwise|Not one answer changed)", page.locator("#reach-found").inner_text()
-    )
-    assert page.locator("#other-name").inner_text() == "undisturbed"
-    assert page.locator("canvas[data-row='output · undisturbed']").is_visible()
-    page.get_by_label("Undo: from step 4 read 1 runs program 2").click()
+    assert page.locator("#reach-list li").inner_text().startswith("from step 4 read 1 uses only program 2")
+    assert re.match(r"(\d+ of \d+ output bits change|No output changes)", page.locator("#reach-found").inner_text())
+    assert page.locator("#other-name").inner_text() == "original"
+    assert page.locator("canvas[data-row='output · original']").is_visible()
+    page.get_by_label("Undo: from step 4 read 1 uses only program 2").click()
     assert page.evaluate("[state.other, [...state.run.answers.data]]") == [None, before]
     assert page.locator("#other-tape").is_hidden()
+
+
+def test_a_program_of_the_state_network_or_the_output_layer_is_forced(opened, complete):
+    machine, run, text = complete
+    page = opened(text)
+    page.evaluate("go(3)")
+    page.get_by_label("Force program 2 on state from this step on").click()
+    rows = page.locator("#rows canvas").evaluate_all("(all) => all.map((canvas) => canvas.dataset.row)")
+    assert [row for row in rows if row.startswith("state: programs")] == [
+        "state: programs",
+        "state: programs · original",
+    ]
+    page.get_by_label("What to do").select_option("ForbidProgram")
+    page.get_by_label("Which head").select_option("output")
+    page.get_by_label("Which program").select_option("0")
+    page.get_by_role("button", name="Apply").click()
+    assert page.locator("#reach-list li").all_inner_texts()[1].startswith("from step 4 output never uses program 1")
+    found = page.evaluate("state.run.parts.map(({ mix }) => [...state.run.mixes[mix].data])")
+    acts = [ForceProgram("state", 1, start=3), ForbidProgram("output", 0, start=3)]
+    _, _, trace = machine.run(torch.from_numpy(run.inputs), acts)
+    for (_, expected), mix in zip(trace.part_programs(), found, strict=True):
+        assert np.allclose(np.array(mix).reshape(-1, 3), expected, atol=1e-4)
+    page.get_by_label("What to do").select_option("MoveHead")
+    assert page.get_by_label("Which head").locator("option").all_inner_texts() == ["read 1", "write 1"]
 
 
 @pytest.mark.parametrize(
     ("kind", "fields", "words"),
     [
         ("EraseSlot", {"slot": 2}, "before step 6 slot 2 is erased"),
-        ("SwapSlots", {"first": 1, "second": 4}, "before step 6 slots 1 and 4 change places"),
+        ("SwapSlots", {"first": 1, "second": 4}, "before step 6 slots 1 and 4 are swapped"),
         ("MoveHead", {"by": -3}, "at step 6 read 1 is moved by −3"),
-        ("PlaceHead", {"slot": 7}, "at step 6 read 1 is put on slot 7"),
+        ("PlaceHead", {"slot": 7}, "at step 6 read 1 is placed on slot 7"),
     ],
 )
 def test_every_deed_of_the_form_is_done(opened, text, kind, fields, words):
@@ -155,7 +213,7 @@ def test_every_deed_of_the_form_is_done(opened, text, kind, fields, words):
     page.get_by_label("What to do").select_option(kind)
     for name, value in fields.items():
         page.locator(f"#reach-form input[data-field={name}]").fill(str(value))
-    page.get_by_role("button", name="Do it").click()
+    page.get_by_role("button", name="Apply").click()
     assert page.locator("#reach-list li").inner_text().startswith(words)
     addresses = "({ heads }) => heads.map(({ address }) => [...address.data])"
     touched, calm = (np.array(page.evaluate(f"({addresses})(state.{name})")) for name in ("run", "other"))
@@ -194,11 +252,11 @@ def test_a_link_opens_what_was_seen(opened, text):
     page = opened(text)
     page.keyboard.press("]")
     page.locator("#editor .bit").nth(3).click()
-    page.get_by_label("slots of tape", exact=True).fill("9")
+    page.get_by_label("tape slots", exact=True).fill("9")
     page.keyboard.press("Enter")
     until(page, "state.run.slots === 9")
     page.evaluate("go(4)")
-    page.get_by_label("Let read 1 run only program 1 from this step on").click()
+    page.get_by_label("Force program 1 on read 1 from this step on").click()
     page.get_by_role("button", name="write 1", exact=True).click()
     page.evaluate("actions.narrow(false)")
     until(page, "location.hash.includes('tape=')")

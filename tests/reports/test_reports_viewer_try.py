@@ -117,7 +117,7 @@ def test_it_can_be_longer_and_drawn_anew_and_the_tape_another(running):
     spec = page.evaluate("state.spec")
     page.locator("#draw-anew").click()
     assert page.evaluate("state.spec") != spec
-    page.get_by_label("slots of tape", exact=True).fill("9")
+    page.get_by_label("tape slots", exact=True).fill("9")
     page.keyboard.press("Enter")
     assert page.evaluate("state.run.slots") == 9
     assert page.evaluate("state.run.heads[0].address.columns") == 9
@@ -146,7 +146,7 @@ def test_the_query_is_chosen(running):
     other = 0 if asked else 1
     if page.evaluate("state.original.items.length") < 3:
         page.get_by_label("more: items").click()
-    page.get_by_label(f"Ask what comes after item {other + 1}").click()
+    page.get_by_label(f"Ask for the item after item {other + 1}").click()
     items = page.evaluate("state.spec.items")
     answer = page.evaluate("[...state.run.targets.row(state.run.decoding)].join('')")
     assert answer == items[other + 1][0]
@@ -195,10 +195,10 @@ def test_a_story_is_typed_and_answered(running, babi):
     page.locator("#editor input").fill("where is sandra")
     assert page.locator(".story-words p").first.inner_text().strip() == "sandra went to the kitchen."
     assert page.locator(".word.said").count() == 1
-    assert "It is listening; the word is “sandra”." in page.locator("#story").inner_text()
+    assert "the word is “sandra”" in page.locator("#story").inner_text()
     page.keyboard.press("Tab")
     page.locator("#editor textarea").fill("sandra went to the kitchin")
-    assert "“kitchin” is no word this machine knows" in page.locator("#refusal").inner_text()
+    assert "“kitchin” is not a word" in page.locator("#refusal").inner_text()
     page.locator("#editor textarea").fill("sandra went to the ki")
     assert page.locator("#refusal").inner_text() == "", "a word that is being typed may become one"
     assert page.locator(".story-words p").first.inner_text().strip() == "sandra went to the."
@@ -210,7 +210,7 @@ def test_a_story_is_typed_and_answered(running, babi):
 def test_words_that_are_markup_are_named_and_no_more(running, babi):
     page, _ = running(babi, samples=1)
     page.locator("#editor textarea").fill("<img src=x onerror=alert(1)> went to the kitchen.")
-    assert "are no words this machine knows" in page.locator("#refusal").inner_text()
+    assert "are not words" in page.locator("#refusal").inner_text()
     assert page.locator("img").count() == 0
 
 
@@ -241,7 +241,7 @@ def test_drawings_are_chosen_and_drawn(running, monkeypatch):
     page.mouse.down()
     page.mouse.move(box["x"] + 95, box["y"] + 50, steps=5)
     page.mouse.up()
-    page.get_by_role("button", name="show it this").click()
+    page.get_by_role("button", name="add it").click()
     points = np.array(page.evaluate("[...state.run.inputs.row(9)]"))[:400].reshape(20, 20)
     assert points.sum() >= 12, "there is a line"
     assert set(np.flatnonzero(points.sum(axis=1))) <= {8, 9, 10}, "and it lies across the middle"

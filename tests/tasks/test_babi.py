@@ -62,12 +62,15 @@ def test_an_answer_is_not_visible_in_its_input(tmp_path, monkeypatch):
     assert {word for i in range(10) for word in words(after.targets[:, i])} == {None, "bathroom"}
 
 
-def test_with_weights_tasks_are_drawn_in_proportion_and_a_batch_is_a_function_of_its_step():
+def test_weights_share_out_words_and_a_batch_is_a_function_of_its_step():
     task = Babi((1, 2, 19), weights=(3.0, 0.0, 1.0))
     batches = task.block(7, TRAIN, 0, 250, 8)
     drawn = np.bincount(np.concatenate([batch.subtask[0] for batch in batches]), minlength=3)
     assert drawn[1] == 0
-    assert abs(drawn[0] / 2000 - 0.75) < 0.04  # four standard deviations
+    stories = task.stories("train")
+    first, third = (stories.lengths[stories.task == number].mean() for number in (1, 19))
+    assert first != third
+    assert abs(drawn[0] / 2000 - 3 / first / (3 / first + 1 / third)) < 0.045  # four standard deviations
     again = task.batch(7, TRAIN, 249, 8)
     assert np.array_equal(again.inputs, batches[-1].inputs)
     known = set(stories_of(Babi((1, 19)).batch(7, TRAIN, 0, 36)))

@@ -91,7 +91,7 @@ def test_ranges_that_cannot_be(task, ranges, message):
         (lambda: Sequencing((Copy(),)), r"^Sequencing.subtasks has 1 of them: it must have at least 2\.$"),
         (
             lambda: Sequencing((Copy(), NGrams())),
-            r"^Sequencing.subtasks\[1\] is NGrams: it must be a task that shows everything before it asks",
+            r"^Sequencing.subtasks\[1\] is NGrams: it must be a task whose input is complete",
         ),
         (lambda: Sequencing((Sequencing((Copy(), Copy())), Copy())), r"^Sequencing.subtasks\[0\] is Sequencing"),
         (lambda: Sequencing((Copy(width=1),) * 4), r"^Sequencing.subtasks has 4 of them: .* the 3 input channels"),

@@ -282,7 +282,7 @@ def test_a_task_that_is_no_mixture_has_nothing_to_weigh():
     assert (Copy().part_names, list(Copy().parts)) == ((), ["copy"])
     with pytest.raises(UserError, match="copy is no mixture of tasks"):
         Copy().weighted((1.0,))
-    with pytest.raises(UserError, match="a curriculum needs a task made of several"):
+    with pytest.raises(UserError, match="a curriculum needs a mixture of tasks"):
         OneByOne().check(Copy())
 
 

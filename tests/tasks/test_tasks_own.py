@@ -186,9 +186,9 @@ ONES = np.ones((3, 2))
         ((ONES, ONES, ONES), r"were \(3, 2\), \(3, 2\), \(3, 2\)"),
         ((ONES, ONES, 1), r"were \(3, 2\), \(3, 2\), \(\)"),
         ((ONES, 1), r"must be arrays of shape"),
-        ((ONES, ONES, np.zeros(3)), r"must have at least one step that counts"),
-        ((ONES[:0], ONES[:0]), r"must have at least one step that counts"),
-        ((ONES[:, :0], ONES), r"must have at least one step that counts, and a channel"),
+        ((ONES, ONES, np.zeros(3)), r"must have at least one scored step"),
+        ((ONES[:0], ONES[:0]), r"must have at least one scored step"),
+        ((ONES[:, :0], ONES), r"must have at least one scored step, and a channel"),
         ((ONES * np.nan, ONES), r"must have finite numbers"),
         ((ONES, ONES * np.inf), r"must have finite numbers"),
         (([[1, 2], [3]], ONES), r"must be arrays of numbers"),
@@ -210,7 +210,7 @@ def test_a_choice_is_one_hot_where_it_counts(targets):
         def sample(self, random):
             return np.ones((4, 1)), targets
 
-    with pytest.raises(UserError, match="a sample of Wrong must have one-hot targets at the steps that count"):
+    with pytest.raises(UserError, match="a sample of Wrong must have one-hot targets at the scored steps"):
         Wrong().batch(0, 0, 0, 1)
 
 

@@ -333,6 +333,7 @@ def with_a_home_of_its_own(code, home):
     return in_another_process(code, str(home / "run"), str(home / "wandb"), **variables)
 
 
+@pytest.mark.thorough
 def test_weights_and_biases_has_the_figures(tmp_path):
     done = with_a_home_of_its_own(OFFLINE, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -350,6 +351,7 @@ def test_weights_and_biases_has_the_figures(tmp_path):
     assert contents(tmp_path / "run") == contents(tmp_path / "alone")
 
 
+@pytest.mark.thorough
 def test_weights_and_biases_without_a_login_is_one_sentence_and_the_run_begins_later(tmp_path):
     done = with_a_home_of_its_own(OFFLINE.replace('mode="offline", ', ""), tmp_path)
     assert done.returncode == 1

@@ -151,7 +151,7 @@ def test_a_run_without_a_valid_checkpoint_stops_and_changes_nothing(tmp_path, ho
     for path in (tmp_path / "checkpoints").iterdir():
         harm(path / "model.safetensors", "emptied") if how == "damaged" else shutil.rmtree(path)
     before = (tmp_path / "metrics.jsonl").read_bytes()
-    with pytest.raises(UserError, match=r"checkpoint is left in .*; move the run away to start anew"):
+    with pytest.raises(UserError, match=r"checkpoint is left in .*; move the run's directory away"):
         train(small(), tmp_path)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
@@ -171,7 +171,7 @@ def test_metrics_that_are_not_what_they_were_at_the_checkpoint_are_noticed(tmp_p
     content = metrics.read_bytes()
     assert json.loads((tmp_path / "checkpoints" / "00000005" / "state.json").read_text())["metrics_position"] > 100
     for changed, words in (
-        (content.replace(b"0.", b"1.", 1), "is not what it was when the last checkpoint was saved"),
+        (content.replace(b"0.", b"1.", 1), "has changed since the last checkpoint was saved"),
         (content[:-1], "is shorter than when the last checkpoint was saved"),
         (None, "is shorter than when the last checkpoint was saved"),
     ):
@@ -202,8 +202,8 @@ FOREIGN = {
     "other weights": ({"model": {"weight": torch.zeros(3)}}, r"model\.safetensors (lacks|has an unknown) tensor"),
     "another optimiser": ({"optimiser": {"square": torch.zeros(3)}}, r"optimiser\.safetensors lacks tensor 'updates'"),
     "no optimiser": ({"optimiser": {}}, r"optimiser\.safetensors lacks tensor"),
-    "another memory": ({"memory": {"memory": torch.zeros(3)}}, "its memory is not one of this machine"),
-    "half a memory": ({"memory": {"memory": torch.zeros(2, 8, 4)}}, "its memory is not one of this machine"),
+    "another memory": ({"memory": {"memory": torch.zeros(3)}}, "its memory does not fit this machine"),
+    "half a memory": ({"memory": {"memory": torch.zeros(2, 8, 4)}}, "its memory does not fit this machine"),
     "a text": (state(solved_step="never"), r"state\.json is damaged: state\.solved_step must be int, was 'never'"),
     "another field": (state(solved=3), r"state\.json is damaged: a field of state must be one of .*, was 'solved'"),
     "no phases": (state(phases=[3]), r"state\.json is damaged: state\.phases\[0\] must be dict.*, was 3"),
@@ -228,7 +228,7 @@ def test_a_memory_that_does_not_fit_a_persistent_run_is_damage(tmp_path, wrong):
     memory = checkpoints.load(path).memory
     cut = slice(0, 1) if wrong == "of another batch" else (slice(None), slice(0, 5))
     reseal(path, memory={name: leaf[cut] for name, leaf in memory.items()})
-    with pytest.raises(UserError, match=r"memory\.safetensors is damaged|its memory is not one of this machine"):
+    with pytest.raises(UserError, match=r"memory\.safetensors is damaged|its memory does not fit this machine"):
         train(experiment, tmp_path)
 
 
@@ -249,7 +249,7 @@ def test_a_damaged_clock_costs_the_time_only(tmp_path, caplog, harmed):
     (tmp_path / "run" / "clock.json").write_text(harmed)
     train(experiment, tmp_path / "run")
     assert contents(tmp_path / "run") == contents(tmp_path / "straight")
-    assert "the time spent so far is not known" in caplog.text
+    assert "the time spent so far is unknown" in caplog.text
 
 
 @pytest.mark.parametrize("nested", ["MANIFEST.json", "state.json"])

@@ -68,6 +68,24 @@ def test_each_stage_lasts_until_what_joined_in_it_is_known():
     assert weights == pytest.approx((0.32, 0.32, 0.32, 0.02))
 
 
+def test_what_joined_last_has_its_share_until_all_have_joined():
+    task, curriculum = Babi((1, 2, 3, 4)), InStages(("qa1", "qa3+qa2"), enough=0.25, focus=0.9)
+    weights = curriculum.evaluated(task, curriculum.start(task), figures(0.3, 1.0, 1.0, 1.0))
+    assert weights == pytest.approx((0.32, 0, 0, 0))  # nothing else is drawn yet
+    weights = curriculum.evaluated(task, weights, figures(0.08, 0.08, 0.9, 1.0))
+    assert weights == pytest.approx((0.1, 0.9 * 10 / 42, 0.9 * 32 / 42, 0))
+    weights = curriculum.evaluated(task, weights, figures(0.0, 1.0, 1.0, 1.0))  # more than its share already
+    assert weights == pytest.approx((0.02, 0.32, 0.32, 0))
+    weights = curriculum.evaluated(task, weights, figures(0.08, 0.08, 0.3, 1.0))
+    assert weights == pytest.approx((0.1, 0.1, 0.32, 0.32))
+
+
+@pytest.mark.parametrize("focus", [-0.1, 1.0])
+def test_a_focus_that_leaves_nothing_for_the_others_is_refused(focus):
+    with pytest.raises(UserError, match="focus must be at least 0 and below 1"):
+        InStages(focus=focus)
+
+
 def test_stages_of_tasks_that_are_not_there_are_left_out():
     one, other = Babi((3,)), Babi((2, 3))
     assert InStages(("qa1", "qa3")).start(one) == (1,)
@@ -139,7 +157,7 @@ def test_while_the_first_task_is_not_known_no_other_is_drawn(tmp_path):
 
 @pytest.mark.parametrize("curriculum", [OneByOne(), InStages()], ids=lambda curriculum: type(curriculum).__name__)
 def test_a_task_that_is_one_thing_has_none(curriculum):
-    with pytest.raises(UserError, match="a curriculum needs a task made of several: copy is one"):
+    with pytest.raises(UserError, match="a curriculum needs a mixture of tasks"):
         small(curriculum=curriculum)
 
 

@@ -219,6 +219,7 @@ class Torchrun:
         return self.process.returncode, out, err
 
 
+@pytest.mark.thorough
 def test_the_command_survives_signals_kills_and_a_rank_that_hangs(tmp_path):
     straight = Torchrun(tmp_path / "straight").ended()
     assert straight[0] == 0, straight[2]
@@ -229,7 +230,7 @@ def test_the_command_survives_signals_kills_and_a_rank_that_hangs(tmp_path):
     stopped.under_way()
     stopped.process.send_signal(signal.SIGTERM)
     err = stopped.ended()[2]
-    assert err.count("nsm: stopped; ") == 1
+    assert err.count("nsm: stopped and saved") == 1
     assert stopped.run.checkpoint("last").step >= stopped.run.lines()[-1]["step"]
 
     # A signal to one rank: the launcher is told the code of both.
@@ -238,7 +239,7 @@ def test_the_command_survives_signals_kills_and_a_rank_that_hangs(tmp_path):
     code, _, err = stopped.ended()
     assert code != 0
     assert "exitcode  : 75" in err
-    assert err.count("nsm: stopped; ") == 1
+    assert err.count("nsm: stopped and saved") == 1
     assert stopped.run.failure() is None
 
     # A rank that is killed: the other one notices.

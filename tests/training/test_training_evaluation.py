@@ -39,6 +39,18 @@ def test_programs_that_are_drawn_in_training_are_not_in_evaluation(backend):
     assert evaluate(machine, TASK, 20) == evaluate(machine, TASK, 20)
 
 
+def test_a_published_test_draws_noise_the_same_every_time():
+    experiment = small()
+    programs = Programs(6, attention="gumbel-probabilities", temperature=0.1)
+    drawn, calm = (
+        build(replace(experiment, machine=replace(experiment.machine, programs=config))).machine
+        for config in (programs, replace(programs, attention="key-value"))
+    )
+    calm.load_state_dict(drawn.state_dict())
+    assert evaluate(drawn, TASK, 20, seed=3) == evaluate(drawn, TASK, 20, seed=3)
+    assert evaluate(drawn, TASK, 20, seed=3).nats != evaluate(calm, TASK, 20, seed=3).nats
+
+
 def test_figures_are_those_of_the_sequences_one_by_one(machine, monkeypatch):
     monkeypatch.setattr("nsm.tasks.task.EXAMINED", 8)
     together = evaluate(machine, TASK, 20, seed=3)

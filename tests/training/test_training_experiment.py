@@ -61,7 +61,7 @@ def refused(match, make):
         ({"key_loss": math.inf}, "key_loss must be at least 0, was inf"),
         ({"rewind": -0.1}, "rewind must be at least 0, was -0.1"),
         ({"wiped_steps": 2}, "wiped_steps must be 0 unless memory is persistent, was 2"),
-        ({"persistent": True, "random_slots": True}, "persistent and random_slots exclude each other"),
+        ({"persistent": True, "random_slots": True}, "persistent and random_slots can't be combined"),
         ({"curriculum": OneByOne(), "stop_when_solved": 1}, "stop_when_solved must be 0 for continual learning"),
         ({"curriculum": OneByOne(), "rewind": 0.1}, "rewind must be 0 for continual learning"),
     ],
@@ -105,8 +105,8 @@ def test_an_optimiser_that_makes_no_sense(changes, message):
         ({"optimiser": torch.optim.Adam}, "optimiser must be of type Optimiser"),
         ({"schedule": 100}, "schedule must be of type Schedule, was int"),
         ({"processes": 3}, "batch_size must be at least 1 for each of the 3 processes, was 2"),
-        ({"processes": 2, "persistent": True}, "persistent memory needs one process"),
-        ({"curriculum": OneByOne()}, "a curriculum needs a task made of several: copy is one"),
+        ({"processes": 2, "persistent": True}, "persistent memory needs a single process"),
+        ({"curriculum": OneByOne()}, "a curriculum needs a mixture of tasks"),
     ],
     ids=str,
 )
@@ -238,7 +238,7 @@ def test_a_class_of_ones_own_is_named_by_its_module():
         ("os:system", "os has no such Task"),
         ("sys:modules.clear", "sys has no such Task"),
         ("nsm.memories:NTM", "nsm.memories has no such Task"),
-        (":Copy", "which is not one of nsm's"),
+        (":Copy", "which is not part of nsm"),
         ("nsm.tasks:", "nsm.tasks has no such Task"),
     ],
 )

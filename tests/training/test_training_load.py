@@ -121,6 +121,7 @@ def test_a_link_to_a_checkpoint(run, tmp_path):
     assert is_of_step(nsm.load(tmp_path / "here"), run, 8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", sorted(str(path.parent.relative_to(PUBLISHED)) for path in PUBLISHED.rglob("config.json"))
 )
@@ -170,7 +171,7 @@ def test_importing_nsm_and_loading_a_saved_machine_need_no_training(tmp_path):
 
 
 def test_nothing_at_all(tmp_path):
-    refuses(tmp_path / "nowhere", f"nowhere holds no machine: there is nothing of that name{TAKEN}")
+    refuses(tmp_path / "nowhere", f"nowhere holds no machine: it does not exist{TAKEN}")
 
 
 def test_a_file(run):
@@ -198,7 +199,7 @@ def test_a_run_that_has_just_begun(tmp_path):
 
 def test_a_checkpoint_away_from_its_run(run, tmp_path):
     shutil.copytree(run.checkpoints / "00000004", tmp_path / "elsewhere" / "copy")
-    refuses(tmp_path / "elsewhere" / "copy", f"it is a checkpoint, and .* is not the run that says of what{TAKEN}")
+    refuses(tmp_path / "elsewhere" / "copy", f"it is a checkpoint, but .* is not its run{TAKEN}")
 
 
 def test_a_saved_machine_without_its_tensors(tmp_path):
@@ -219,7 +220,7 @@ def test_an_unknown_back_end(run):
 def test_from_pretrained_names_load_where_there_is_a_run(run, tmp_path):
     for place in (run.path, run.checkpoints / "00000004"):
         with pytest.raises(
-            UserError, match=r"is not a saved machine: it has no .*; nsm\.load reads runs and checkpoints"
+            UserError, match=r"is not a saved machine: it has no .*; nsm\.load also reads runs and checkpoints"
         ):
             NUTM.from_pretrained(place)
     with pytest.raises(UserError, match=r"is not a saved machine: it has no config\.json$"):
@@ -293,11 +294,11 @@ CONFIGURATIONS = {
     ),
     "another class": (
         lambda d: d["experiment"]["task"].update(kind="antigravity:Copy"),
-        "antigravity:Copy, which is not one of nsm's: import antigravity first",
+        "antigravity:Copy, which is not part of nsm: import antigravity first",
     ),
     "a function": (
         lambda d: d["experiment"]["machine"]["memory"].update(kind="os:system"),
-        "os:system, which is not one of nsm's: os has no such MemoryConfig",
+        "os:system, which is not part of nsm: os has no such MemoryConfig",
     ),
     "other programs": (
         lambda d: d["experiment"]["machine"].update(programs=None),

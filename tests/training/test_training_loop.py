@@ -382,7 +382,7 @@ def test_auto_takes_the_kernels_where_it_can_and_says_where_it_cannot(caplog):
     torch.set_default_dtype(torch.float64)
     try:
         assert build(small(), "auto").machine.backend == "reference"
-        assert "the fused back end doesn't cover torch.float64 on cpu" in caplog.text
+        assert "the fused backend doesn't cover torch.float64 on cpu" in caplog.text
         with pytest.raises(UserError, match=r"backend 'fused' doesn't cover torch\.float64 on cpu; backend 'ref"):
             build(small(), "fused")
     finally:

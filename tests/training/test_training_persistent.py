@@ -182,7 +182,7 @@ def test_evaluation_goes_on_with_the_memory_that_training_left(monkeypatch, tmp_
 
 
 def test_a_tape_of_changing_size_cannot_be_kept():
-    with pytest.raises(UserError, match="persistent and random_slots exclude each other"):
+    with pytest.raises(UserError, match="persistent and random_slots can't be combined"):
         small(persistent=True, random_slots=True)
 
 

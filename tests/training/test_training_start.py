@@ -72,7 +72,7 @@ def test_a_run_is_that_of_its_start(earlier, tmp_path):
         train(small(), tmp_path / "run", start=read(tmp_path / "other"))
     with pytest.raises(UserError, match="holds a run of another configuration: start was"):
         train(small(), tmp_path / "run")
-    with pytest.raises(UserError, match="starts from a trained machine, which was not given"):
+    with pytest.raises(UserError, match="starts from a trained machine: name it with --start"):
         train(small(start=start.digest), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

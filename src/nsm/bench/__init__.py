@@ -1,7 +1,7 @@
-"""`nsm bench`: our speed, that of others who compute the same, and what arithmetic alone would take.
+"""`nsm bench`: our speed, that of other systems on the same computation, and a bound from arithmetic.
 
-A time is that of a whole training iteration (forward, loss, backward, update) divided by its time steps, unless it says
-otherwise. Nothing is timed before it was found to be equal.
+Unless stated otherwise, a time is that of a whole training iteration (forward, loss, backward, update) divided by its
+time steps. Nothing is timed before its results were checked.
 """
 
 from nsm.bench.drawing import picture

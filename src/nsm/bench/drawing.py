@@ -1,4 +1,4 @@
-"""The times as a picture: a line for every shape, a mark for every system, and how far arithmetic would let them go."""
+"""The times as a figure: a line for every shape, a mark for every system, and the bound from arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARKS = "os^Dvp"
 
 @figure
 def picture(rows: Sequence[dict[str, Any]]) -> Figure:
-    """µs for a step of the whole batch, on a logarithmic axis; what was not timed has no mark."""
+    """µs per time step of the whole batch, on a logarithmic axis; systems that were not timed have no mark."""
     timed = [row for row in rows if row["failure"] is None]
     systems: dict[str, list[float | None]] = {
         "training loop": [row["loop_us"] for row in timed],
@@ -29,7 +29,12 @@ def picture(rows: Sequence[dict[str, Any]]) -> Figure:
     places = range(len(timed))
     axes.hlines(places, 0, 1, transform=axes.get_yaxis_transform(), color=FAINT, linewidth=0.3, zorder=0)
     axes.plot(
-        [row["limit_us"] for row in timed], places, "|", color=INK, markersize=14, label="operations ÷ speed of a GEMM"
+        [row["limit_us"] for row in timed],
+        places,
+        "|",
+        color=INK,
+        markersize=14,
+        label="bound: operations at GEMM speed",
     )
     for index, (title, times) in enumerate(systems.items()):
         shown = [float("nan") if time is None else time for time in times]

@@ -1,8 +1,8 @@
-"""Equality, which comes before any time: what a system answers, and how far that is from what it should be."""
+"""Equality, checked before any timing: the outputs and gradients of a system, and their errors."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,32 +13,46 @@ from nsm.machine import Machine
 from nsm.training.losses import counted
 
 TOLERANCE = 1e-3
-"""How far a number may be from what it should be, as a share of the largest entry of its tensor: what is wrong is off
-by more, and what float32 rounds, over steps that each build on the one before, by less."""
+"""The largest error allowed, as a share of the largest entry of its tensor: mistakes are larger, float32 rounding that
+accumulates over the steps is smaller."""
 SAMPLES = 8
-"""Sequences that the exact reference runs at a time: it keeps every step of them, in float64."""
+"""Sequences per batch of the exact reference, which keeps every step in float64."""
 
 
 class Answer(NamedTuple):
-    """What a system makes of a batch before it has learned anything."""
+    """The outputs and gradients of a system on a batch, with the initial weights."""
 
     outputs: Array | None
-    """(T, B, O), None if it does not hand them out"""
+    """(T, B, O), None if it does not return them"""
     gradients: dict[str, Array]
-    """of the mean loss, by the parameter's name in the machine; nothing where none are computed"""
+    """of the mean loss, by the parameter's name in the machine; empty if none are computed"""
+
+
+class Peer(Protocol):
+    """A system that trains on one batch, over and over."""
+
+    def answer(self) -> Answer:
+        """Outputs and gradients with the current weights, without learning from them."""
+
+    def iterate(self) -> None:
+        """A whole training iteration: forward, loss, backward, update."""
+
+
+class Absent(Exception):
+    """Why a peer is not available here."""
 
 
 class Unequal(Exception):
-    """A system computes something else: what it takes for that is of no interest."""
+    """A system computes something else, so its time is meaningless."""
 
 
 def gradients(machine: Machine) -> dict[str, Array]:
-    """Those that lie in a machine, copied."""
+    """A copy of the gradients in a machine."""
     return {name: weight.grad.numpy().copy() for name, weight in machine.named_parameters() if weight.grad is not None}
 
 
 def exact(work: Work, learning: bool = True) -> Answer:
-    """The reference in float64, some sequences of about the same length after others; gradients if it is learning."""
+    """The reference in float64, in batches of sequences of similar length; with gradients if it is learning."""
     machine, batch = work.machine("reference").double(), work.batch
     order = np.argsort(-batch.lengths, kind="stable")
     outputs = np.zeros(batch.targets.shape)
@@ -66,7 +80,7 @@ def check(found: Answer, expected: Answer) -> float:
     if found.gradients:
         missing = expected.gradients.keys() ^ found.gradients.keys()
         if missing:
-            raise Unequal(f"the gradient of {min(missing)} is missing, or is one too many")
+            raise Unequal(f"the gradient of {min(missing)} is missing or unexpected")
         for name, gradient in expected.gradients.items():
             errors[f"the gradient of {name}"] = _relative(found.gradients[name], gradient).max()
     worst = max(errors, key=errors.__getitem__)
@@ -74,7 +88,7 @@ def check(found: Answer, expected: Answer) -> float:
 
 
 def check_most(found: Array | None, expected: Array | None) -> float:
-    """The error of the typical sequence's outputs, the median of all: where rounding decides, it decides about few.
+    """The median error over sequences: where rounding changes a decision, it does so in few of them.
 
     Raises:
         Unequal: it is above the tolerance.
@@ -92,7 +106,7 @@ def _within(what: str, error: float) -> float:
 
 
 def _relative(found: Array, expected: Array) -> Array:
-    """Entry by entry; endless where there is no number, or no such entry."""
+    """The error of every entry; infinite for NaN or a wrong shape."""
     if found.shape != expected.shape:
         return np.array(np.inf)
     error = np.abs(found - expected) / max(np.abs(expected).max(), 1e-30)

@@ -1,8 +1,8 @@
 """The same machine in JAX: one `lax.scan` over time, a whole training iteration under one `jit`.
 
-Written as it would be for speed: what no step depends on is outside the loop (the projection of the inputs, the output
-layer), all programs of all heads are one product, programs are mixed after it, and heads that see the same tape look
-at it together. Parameters are those of the torch machine, by name.
+Written for speed: what does not depend on the previous step is outside the loop (the input projection, the output
+layer), all programs of all heads are one matrix product, programs are mixed after it, and heads that see the same tape
+are processed together. Parameters are those of the torch machine, by name.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from nsm.bench.equality import Answer
-from nsm.bench.peer import OPTIMISER, Absent
-from nsm.bench.work import Work
+from nsm.bench.equality import Absent, Answer
+from nsm.bench.work import OPTIMISER, Work
 from nsm.machine import Machine, MachineConfig
 from nsm.memories import DNC, LRUA, NTM
 from nsm.memories.dnc import USAGE_EPSILON
@@ -26,11 +25,11 @@ from nsm.operands import NORM_EPSILON
 from nsm.similarity import EPSILON
 
 Weights = dict[str, Any]
-"""Arrays by the name the torch machine has for them."""
+"""Arrays by the parameter names of the torch machine."""
 
 
 class Jax:
-    """The peer: compiled once for a batch, its weights and the optimiser's buffers given back in place."""
+    """The peer: compiled once for a batch, with weights and optimiser buffers donated."""
 
     def __init__(self, work: Work, threads: int) -> None:
         self.device = jax.devices("cpu")[0]
@@ -55,7 +54,7 @@ class Jax:
                 (_, _), gradient = jax.value_and_grad(loss, has_aux=True)(weights)
                 return _rmsprop(weights, square, velocity, gradient)
 
-            # XLA has a pool of as many threads as there are cores, and may use it or not.
+            # XLA has a pool with one thread per core, which it may use or not.
             options = {"xla_cpu_multi_thread_eigen": threads > 1}
             self._gradient = jax.jit(jax.value_and_grad(loss, has_aux=True), compiler_options=options)
             self._iterate = jax.jit(iterate, donate_argnums=(0, 1, 2), compiler_options=options)
@@ -93,7 +92,7 @@ class _Model:
         self.memory = memories[type(config.memory)](config.memory, tape)
 
     def __call__(self, w: Weights, x: Any, lengths: Any) -> Any:
-        """x (T, B, I) → out (T, B, O); after a sequence's end its outputs are 0."""
+        """x (T, B, I) → out (T, B, O); outputs are 0 after the end of a sequence."""
         steps, batch, inputs = x.shape
         n = self.config.controller.size
         into = w["controller.weight_ih"]
@@ -123,7 +122,7 @@ class _Model:
         read = jnp.broadcast_to(self.initial_read, (batch, len(self.initial_read)))
         running = None if lengths is None else jnp.arange(steps)[:, None] < lengths
         given = projected.reshape(steps, batch, 4 * n), running
-        # Of what the way back needs, tapes above all, most is sooner computed again than written and read again.
+        # Most of what the backward pass needs, above all tapes, is faster to recompute than to store and load.
         policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
         _, seen = lax.scan(jax.checkpoint(step, policy=policy), (*start, read, self.memory.start(batch)), given)
         out = seen @ w["output.weight"].T + w["output.bias"]
@@ -183,7 +182,7 @@ class _Model:
 
 
 def _uncovered(config: MachineConfig) -> str | None:
-    """What a machine has that this one has not: it is for the shapes that are measured."""
+    """What this peer lacks for a machine: it covers only the shapes that are measured."""
     memory, programs = config.memory, config.programs
     if config.controller.kind != "lstm":
         return f"{config.controller.kind} controller"
@@ -201,7 +200,7 @@ class _NTM:
 
     def __init__(self, config: NTM, tape: Any) -> None:
         self.config, self.tape = config, tape
-        # Heads that see the same tape go together: all up to the next one that writes.
+        # Heads that see the same tape are grouped: all up to the next one that writes.
         self.groups: list[list[tuple[int, Head]]] = [[]]
         for index, head in enumerate(config.heads):
             self.groups[-1].append((index, head))
@@ -258,7 +257,7 @@ class _LRUA:
         heads, width = self.config.read_heads, self.config.width
         keys, writes = jnp.stack(xi[:heads], 1), jnp.stack(xi[heads:], 1)
         add, gate = writes[..., :width], jax.nn.sigmoid(writes[..., width:])
-        # Of equals the first ones are taken.
+        # Of equal usages the first are taken.
         _, order = lax.top_k(-jnp.round(lax.stop_gradient(usage) / RESOLUTION), self.least_used)
         least = jax.nn.one_hot(order, len(self.tape))
         w_write = gate * w_read.mean(1, keepdims=True) + (1 - gate) * least.sum(1, keepdims=True)

@@ -1,4 +1,4 @@
-"""The measurement: for every shape equality first, then times, each thing alone, all in one process."""
+"""The measurement: for every shape equality first, then times, one after another, in one process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from nsm.bench import peers
-from nsm.bench.equality import TOLERANCE, Answer, Unequal, check, check_most, exact, gradients
-from nsm.bench.peer import Absent
+from nsm.bench.equality import TOLERANCE, Absent, Answer, Unequal, check, check_most, exact, gradients
 from nsm.bench.timing import fastest, gemm_gflops, torch_threads
 from nsm.bench.torch_peers import Torch
 from nsm.bench.work import Shape, Work, operations
@@ -36,7 +35,7 @@ def loop(work: Work, threads: int) -> FusedLearner:
 def measure(shape: Shape, threads: int, seconds: float = 2.0, others: Iterable[str] = ("eager",)) -> dict[str, Any]:
     """One row: ours, and each of the other systems.
 
-    A system that computes something else has a "failure" in place of times.
+    A system that computes something else has a "failure" instead of times.
     """
     work = Work(shape)
     row: dict[str, Any] = {
@@ -80,7 +79,7 @@ def _equal(work: Work, threads: int, ours: Answer) -> float:
     assert right.outputs is not None
     return max(
         check(ours, right),
-        # An update does not touch the gradient that it was made with.
+        # The update leaves the gradient unchanged.
         check(Answer(None, gradients(learner.machine)), right),
         check(Answer(forward.numpy(), {}), right),
         check(Answer(first.numpy()[None], {}), Answer(right.outputs[:1], {})),
@@ -97,7 +96,7 @@ def _times(work: Work, threads: int, seconds: float, public: Torch) -> dict[str,
         forward = fastest(public.forward, seconds)
         state, x = machine.initial_state(work.shape.batch), work.x[0]
         step = fastest(lambda: machine.step(x, state), min(seconds, 1.0))
-    gemm = max(gemm, gemm_gflops())  # what ours is a share of is not to be what a busy moment left of it
+    gemm = max(gemm, gemm_gflops())  # so that a busy moment does not lower the reference speed
     arithmetic = operations(work.shape.machine) * work.shape.words / 1e9
     return {
         "loop_us": work.per_step(training),
@@ -120,7 +119,7 @@ def _times(work: Work, threads: int, seconds: float, public: Torch) -> dict[str,
 def _peer(
     name: str, work: Work, threads: int, seconds: float, ours: tuple[Answer, Array], loop_us: float
 ) -> dict[str, Any]:
-    """What a training iteration takes another system, if it answers what we do: `ours` for the opening and in all."""
+    """The time of a training iteration in another system, if it equals `ours` on the opening and as a whole."""
     found: dict[str, Any] = {"name": name, "failure": None, "absent": None, "error": None, "us": None, "to_loop": None}
     try:
         found |= peers.kind(name)._asdict()
@@ -133,13 +132,13 @@ def _peer(
         return found | {"absent": str(reason)}
     except Unequal as reason:
         return found | {"failure": str(reason)}
-    peer.iterate()  # whatever is compiled is compiled here
+    peer.iterate()  # compilation happens here
     took = work.per_step(fastest(peer.iterate, seconds))
     return found | {"us": took, "to_loop": took / loop_us}
 
 
 def facts(others: Iterable[str] = ()) -> dict[str, Any]:
-    """What the times were taken on and with."""
+    """The hardware and versions that the times were measured with."""
     versions: dict[str, str | None] = {"python": platform.python_version(), "numpy": np.__version__}
     versions |= {"torch": torch.__version__, "numba": numba.__version__}
     if "jax" in others:
@@ -149,7 +148,7 @@ def facts(others: Iterable[str] = ()) -> dict[str, Any]:
 
 def _cpu() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -157,7 +156,7 @@ def _cpu() -> str:
 
 
 def growth(seconds: float = 0.5) -> list[dict[str, Any]]:
-    """How an iteration's time grows with T, N, B and P, one at a time, from Copy, NUTM, batch 4."""
+    """How the time of an iteration grows with T, N, B and P, one at a time, for Copy, NUTM, batch 4."""
     base = Shape("copy nutm", recipes.copy(preset="paper").machine, 40, 4)
     memory, programs = base.machine.memory, base.machine.programs
     assert memory is not None

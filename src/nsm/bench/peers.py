@@ -1,7 +1,7 @@
-"""Other ways to run the same training iteration: PyTorch as it comes, its compiler, and JAX.
+"""Other ways to run the same training iteration: eager PyTorch, its compiler, and JAX.
 
-Each takes the weights of our machine and answers for the same batch before its time is taken. All of them step through
-the padding of a ragged batch, which is what they have to do.
+Each takes the weights of our machine and is checked on the same batch before it is timed. All of them have to step
+through the padding of a ragged batch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from nsm.bench.peer import Absent, Peer
+from nsm.bench.equality import Absent, Peer
 from nsm.bench.torch_peers import Compiled, Torch
 from nsm.bench.work import Work
 from nsm.checks import choose
@@ -27,16 +27,16 @@ NAMES = ("eager", "compiled", "jax")
 
 
 def chosen(names: str) -> list[str]:
-    """The peers that a list like "eager,jax" names, the slowest last; none for "none"."""
+    """The peers in a list like "eager,jax", the slowest last; empty for "none"."""
     wanted = [] if names in ("", "none") else [choose("peers", name.strip(), NAMES) for name in names.split(",")]
     return [name for name in ("compiled", "jax", "eager") if name in wanted]
 
 
 def kind(name: str) -> Kind:
-    """What a peer is called, and its version.
+    """The title and version of a peer.
 
     Raises:
-        Absent: something that it needs is not installed.
+        Absent: something it needs is not installed.
     """
     if name == "jax":
         version = jax_version()
@@ -60,7 +60,7 @@ def jax_version() -> str | None:
 
 
 def build(name: str, work: Work, threads: int) -> Peer:
-    """A peer that has the work's batch and weights."""
+    """A peer with the work's batch and weights."""
     if name == "eager":
         return Torch(work, "reference")
     if name == "compiled":

@@ -1,4 +1,4 @@
-"""How time is taken: the fastest of many rounds, since on a noisy machine disturbances only ever add."""
+"""How time is measured: the fastest of many rounds, since disturbances on a noisy machine only add time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 ROUNDS = 3
-"""At least so many, however long one takes."""
+"""The minimum number of rounds, however long one takes."""
 
 
 def fastest(action: Callable[[], Any], seconds: float) -> float:
-    """The shortest of the times it takes, in seconds, over about `seconds`.
+    """The shortest duration in seconds, measured for about `seconds`.
 
-    Things are timed one after another, never by turns: in training no other pass comes between two steps, and takes
-    the caches for itself.
+    Actions are timed one after another, never interleaved: in training, too, nothing else runs between two steps and
+    evicts the caches.
     """
     best, spent, rounds = float("inf"), 0.0, 0
     while rounds < ROUNDS or spent < seconds:
@@ -30,7 +30,7 @@ def fastest(action: Callable[[], Any], seconds: float) -> float:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Torch's own threads, which the kernels take, too."""
+    """The number of torch's threads, which the kernels use, too."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -40,6 +40,6 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def gemm_gflops(seconds: float = 0.5) -> float:
-    """What a large matrix product reaches with torch's current number of threads."""
+    """The speed of a large matrix product with torch's current number of threads."""
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
     return 2 * 1024**3 / fastest(lambda: a @ b, seconds) / 1e9

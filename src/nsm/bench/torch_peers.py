@@ -1,4 +1,4 @@
-"""Training iterations in PyTorch: with a machine on either back end, and with the reference's steps compiled."""
+"""Training iterations in PyTorch: with a machine on either backend, and with the reference's steps compiled."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from nsm.bench.equality import Answer, gradients
-from nsm.bench.peer import OPTIMISER
-from nsm.bench.work import Work
+from nsm.bench.work import OPTIMISER, Work
 from nsm.machine import MachineState, Noise
 from nsm.pytree import tree_mask, tree_where
 
 
 class Torch:
-    """A training iteration as anybody would write it with a machine, on either back end."""
+    """A training iteration as a user would write it, on either backend."""
 
     def __init__(self, work: Work, backend: str) -> None:
         self.work, self.machine = work, work.machine(backend)
@@ -45,14 +44,14 @@ class Torch:
 
 
 class Compiled(Torch):
-    """The reference's step as one graph that inductor compiles there and back; Python goes over time.
+    """The reference's step, forward and backward compiled by inductor as one graph; Python loops over time.
 
-    The whole loop as one graph would take minutes to compile for each length.
+    Compiling the whole loop as one graph would take minutes for each length.
     """
 
     def __init__(self, work: Work) -> None:
         super().__init__(work, "reference")
-        # One graph for each kind of step, and no more: what other shapes left counts towards a limit.
+        # Reset the cache: graphs of earlier shapes count towards the recompilation limit.
         torch._dynamo.reset()
         options: dict[str, Any] = {"fullgraph": True, "dynamic": False, "options": {"cpp_wrapper": True}}
         self.step = torch.compile(self._step, **options)
@@ -63,7 +62,7 @@ class Compiled(Torch):
         return y, after
 
     def _last_step(self, x: Tensor, state: MachineState, running: Tensor) -> tuple[Tensor, MachineState]:
-        """One that some sequences do not have any more."""
+        """A step after the end of some sequences."""
         y, after = self._step(x, state)
         kept: MachineState = tree_where(running, after, state)
         return tree_mask(running, y), kept

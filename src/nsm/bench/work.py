@@ -1,4 +1,4 @@
-"""What is measured: machines of the paper at the lengths and batches they are trained with, and what a step costs."""
+"""The workloads: machines of the paper with the lengths and batches they are trained with, and the cost of a step."""
 
 from __future__ import annotations
 
@@ -14,41 +14,45 @@ from nsm.experiments import recipes
 from nsm.machine import Machine, MachineConfig
 from nsm.memories import DNC, LRUA, NTM
 from nsm.tasks import Babi, Batch, Copy, Task
+from nsm.training.experiment import Optimiser
 
 STORIES = (
     *(53, 24, 99, 47, 139, 24, 104, 53, 94, 24, 207, 47, 112, 24, 86, 53),
     *(105, 47, 492, 24, 121, 53, 98, 47, 164, 72, 109, 53, 100, 47, 132, 106),
 )
-"""Words of 32 stories of bAbI: the mean lengths of its twenty tasks, each as often as it has stories; shuffled."""
+"""Words in 32 bAbI stories: the mean lengths of its twenty tasks, in proportion to their stories, shuffled."""
 ANSWERS, WORDS_PER_ANSWER = 5, 18
-"""A story of bAbI has at most five questions, and about so many words to each."""
+"""A bAbI story has at most five questions, with about so many words each."""
 
 OPENING = 32
-"""Steps over which gradients are compared where slots are sorted by usage, as in LRUA and DNC: later there are so many
-used nearly alike that rounding decides which comes first, in float32 otherwise than in float64."""
+"""Steps over which gradients are compared if slots are sorted by usage, as in LRUA and DNC: later, many usages are so
+close that rounding decides their order, differently in float32 and float64."""
+
+
+OPTIMISER = Optimiser()
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A machine of the paper, with the length and batch it is trained at."""
+    """A machine of the paper, with the length and batch size it is trained with."""
 
     name: str
     machine: MachineConfig
     steps: int
     batch: int
     lengths: tuple[int, ...] = ()
-    """Those of the sequences, the longest being `steps`; nothing if all are as long as that."""
+    """The lengths of the sequences, at most `steps`; empty if all have that length."""
     stories: bool = False
-    """Words in and answers out, few of them, with a softmax; else bits in and bits out at every step."""
+    """Words as input and few answers, with a softmax; else bits as input and output at every step."""
 
     @property
     def words(self) -> int:
-        """Steps of all sequences together, without those of the padding: only they are of any use."""
+        """The steps of all sequences, without padding."""
         return sum(self.lengths) or self.steps * self.batch
 
 
 def shapes() -> list[Shape]:
-    """What is measured: the paper's machines, and the batch sizes they are trained with."""
+    """The shapes that are measured: the paper's machines with the batch sizes they are trained with."""
     found = []
     for batch in (1, 16):
         for recipe, steps in ((recipes.copy, 42), (recipes.priority_sort, 36)):
@@ -64,8 +68,8 @@ def shapes() -> list[Shape]:
 def operations(config: MachineConfig) -> int:
     """Floating-point operations of one time step of one sample, forward and backward.
 
-    Two for each multiply-add of the forward pass's matrix products and passes over the tape, and three times that for
-    forward and backward together.
+    Two for each multiply-add in the forward pass, in matrix products and passes over the tape, and three times that for
+    forward and backward.
     """
     machine = Machine.from_config(config)
     n, reads = config.controller.size, machine.memory.read_size
@@ -88,7 +92,7 @@ def operations(config: MachineConfig) -> int:
 
 
 def random_batch(shape: Shape, seed: int = 0) -> Batch:
-    """Random inputs and targets: what a step costs does not depend on what it is about, only on how much of it is 0."""
+    """Random inputs and targets: the cost of a step depends only on how many of its numbers are 0."""
     rng = np.random.default_rng(seed)
     t, b = shape.steps, shape.batch
     inputs, targets = (
@@ -112,13 +116,13 @@ def random_batch(shape: Shape, seed: int = 0) -> Batch:
 
 @dataclass(frozen=True)
 class Work:
-    """One batch of a shape for every system: the same numbers, the same first weights, the same loss."""
+    """One batch of a shape for every system: the same data, initial weights and loss."""
 
     shape: Shape
 
     @cached_property
     def task(self) -> Task:
-        """One whose loss the kernels know; nothing else of it is used, and no data."""
+        """A task whose loss the kernels have; nothing else of it is used, and no data."""
         return Babi() if self.shape.stories else Copy()
 
     @cached_property
@@ -137,25 +141,25 @@ class Work:
 
     @cached_property
     def answers(self) -> tuple[Tensor, Tensor]:
-        """Where in the T·B steps answers count, and what they should be: words of stories, else bits (…, O)."""
+        """The scored steps among all T·B, and their targets: words for stories, else bits (…, O)."""
         where = torch.from_numpy(self.batch.mask).flatten().nonzero().squeeze(1)
         right = torch.from_numpy(self.batch.targets).flatten(0, 1)[where]
         return where, right.argmax(-1) if self.shape.stories else right
 
     @cached_property
     def opening(self) -> Work:
-        """The part in which every number has to be equal: all of it, or where slots are sorted the first steps."""
+        """The part in which every number must be equal: all of it, or the first steps if slots are sorted."""
         shape = self.shape
         if isinstance(shape.machine.memory, NTM) or shape.steps <= OPENING:
             return self
         return Work(replace(shape, steps=OPENING, lengths=tuple(min(length, OPENING) for length in shape.lengths)))
 
     def machine(self, backend: str) -> Machine:
-        """A fresh machine, its weights the same each time."""
+        """A new machine, with the same weights each time."""
         return Machine.from_config(self.shape.machine, backend=backend, generator=torch.Generator().manual_seed(0))
 
     def loss(self, out: Tensor) -> Tensor:
-        """What somebody would write in torch; the mean over the answers that count. out (T, B, O) → scalar."""
+        """The loss as one would write it in torch, the mean over the scored steps. out (T, B, O) → scalar."""
         where, right = self.answers
         if self.shape.stories:
             return F.cross_entropy(out.flatten(0, 1).index_select(0, where), right)
@@ -164,5 +168,5 @@ class Work:
         return F.binary_cross_entropy_with_logits(out.flatten(0, 1).index_select(0, where), right)
 
     def per_step(self, seconds: float) -> float:
-        """µs for one step of the whole batch; sequences of several lengths count as many as have the same words."""
+        """µs per time step of the whole batch; ragged sequences count by their number of words."""
         return seconds * self.shape.batch / self.shape.words * 1e6

@@ -1,7 +1,7 @@
 """One file per command of `nsm`: its options, and what it does in which order.
 
-All of them are imported to print any help, so none imports what takes long, torch before all, until it runs; and it
-looks for what can be wrong with its options first. The work of several steps is in files beside.
+All of them are imported to print any help, so none imports anything slow, torch above all, until it runs; and each
+checks its options first.
 """
 
 from typing import Annotated, Any, Union
@@ -19,22 +19,6 @@ from nsm.commands.report import Report
 from nsm.commands.reproduce import Reproduce
 from nsm.commands.train import Train
 from nsm.commands.view import View
-
-__all__ = [
-    "COMMANDS",
-    "Ask",
-    "Bench",
-    "Collect",
-    "Command",
-    "Data",
-    "Demo",
-    "Eval",
-    "Gallery",
-    "Report",
-    "Reproduce",
-    "Train",
-    "View",
-]
 
 COMMANDS: dict[str, type] = {
     command.__name__.lower(): command

@@ -1,4 +1,4 @@
-"""What a machine answers to a question about a story, and which sentences it looked at."""
+"""What a machine answers to a question about a story, and which sentences it read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MOST = 1 << 20
 PATH_QUESTION = ("how", "do", "you", "go")
 
 Sentence = tuple[str, ...]
-"""Words, the sign at the end among them; of a question with its answer also a blank for every word of that."""
+"""Words and the final sign; in a question, also a blank for every word of the answer."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of an answer: how probable the machine finds it, and what it would have said next."""
+    """A word of an answer, its probability, and the next most probable words."""
 
     word: str
     probability: float
@@ -36,11 +36,11 @@ class Word:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a machine says, and where it looked for it."""
+    """What a machine answers, and which sentences it read for it."""
 
     words: list[Word]
     looked_at: list[tuple[int, float]]
-    """Sentences of the story by number, from 0, and the share each has of what was read; the largest first."""
+    """Sentences of the story, numbered from 0, with their shares of what was read; the largest first."""
 
     @property
     def text(self) -> str:
@@ -52,11 +52,11 @@ class Answer:
 
 
 def read_story(path: Path) -> list[Sentence]:
-    """The sentences of a text file, one a line."""
+    """The sentences of a text file, one per line."""
     try:
         text = read_file(path, MOST).decode("utf-8")
     except UnicodeDecodeError:
-        raise UserError(f"{path} can't be read: it is no text") from None
+        raise UserError(f"{path} can't be read: it is not UTF-8 text") from None
     story = []
     for position, line in sentences(text):
         try:
@@ -67,32 +67,32 @@ def read_story(path: Path) -> list[Sentence]:
 
 
 def statement(text: str) -> Sentence:
-    """A line of a story, which need not end with "."; a question has its answer after a tab."""
+    """A line of a story; the final "." may be missing. A question has its answer after a tab."""
     line = parse_line(text)
     return line.shown if line.words[-1] in ".?" else (*line.shown, ".")
 
 
 def question(text: str, words: int | None = None) -> Sentence:
-    """A question, which need not end with "?", with a blank for every word of its answer.
+    """A question, with a blank for every word of its answer; the final "?" may be missing.
 
-    How many those are is part of a question in bAbI. Unless said it is one, and two for the way from here to there.
+    In bAbI the question fixes how many words its answer has: by default one, and two for a path.
     """
     try:
         asked = split(text)
     except UserError as error:
-        raise UserError(f"the question can't be asked: {error}") from None
+        raise UserError(f"the question is not understood: {error}") from None
     if not asked or asked == ("?",):
         raise UserError("the question is empty")
     if words is None:
         words = 2 if asked[: len(PATH_QUESTION)] == PATH_QUESTION else 1
-    # What the machine is shown and what it says are a number for every known word.
+    # Every step has an input and an output for each known word.
     fits(f"an answer of {words:,} words", 8 * len(vocabulary()) * at_least("words", words, 1))
     return (*asked, *(() if asked[-1] == "?" else ("?",)), *[BLANK] * words)
 
 
 @torch.no_grad()
 def answer(machine: Machine, story: Sequence[Sentence], asked: Sentence, runners_up: int) -> Answer:
-    """What the machine says at the blanks of a question about a story."""
+    """What the machine puts out at the blanks of a question about a story."""
     numbers = vocabulary()
     names = list(numbers)
     shown = [word for sentence in (*story, asked) for word in sentence]
@@ -108,7 +108,7 @@ def answer(machine: Machine, story: Sequence[Sentence], asked: Sentence, runners
 
 
 def _looked_at(read: Array, story: Sequence[Sentence], asking: int) -> list[tuple[int, float]]:
-    """Which sentences what was read while a question was heard and answered came from."""
+    """The sentences that were read during the question and its answer, with their shares."""
     owner = np.repeat(np.arange(len(story)), [len(sentence) for sentence in story])
     shares = np.bincount(owner, read[-asking:, : len(owner)].sum(axis=0), minlength=len(story))
     total = shares.sum()
@@ -120,7 +120,7 @@ def _looked_at(read: Array, story: Sequence[Sentence], asking: int) -> list[tupl
 def read_from(heads: Sequence[HeadTrace]) -> Array:
     """(T, T): at step t, how much of what was read had been written at step s; a sum over the read heads.
 
-    A slot holds what was written to it last, and of what was there before as much as that write left alone.
+    A write of weight w replaces that share of what a slot holds.
     """
     reading = sum(head.address for head in heads if head.kind == "read")
     assert isinstance(reading, np.ndarray)

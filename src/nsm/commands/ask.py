@@ -10,46 +10,46 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from nsm.checks import UserError, at_least, choose
-from nsm.commands.plugins import Plugins, load_plugins
-from nsm.commands.terminal import Integer, option
+from nsm.commands.options import Integer, Plugins, load_plugins, option
 from nsm.screen import console
 
 if TYPE_CHECKING:
     from nsm.machine import Machine
 
 SHIPPED = Path("results", "models", "babi", "staged", "babi", "nutm-4")
-"""The best machine there is of all twenty tasks, in a checkout (docs/babi.md)."""
+"""The best machine for all twenty tasks that a checkout has (docs/results/babi.md)."""
 
 
 @dataclass(frozen=True)
 class Ask:
     """Ask a machine that was trained on bAbI about a story.
 
-    Without a story it is a conversation: type sentences, and end with a question. A story in a file has a sentence a
-    line; it may have numbers at the beginning of lines and questions with answers in the middle, as bAbI's own files
-    do. Only the 159 words of bAbI are known.
+    Without a story this is a conversation: type sentences, then a question. A story file has one sentence per line; as
+    in bAbI's own files, lines may start with numbers, and questions with answers may stand among them. The machine
+    knows only the 159 words of bAbI.
 
-    A machine has no word for the end of an answer: in bAbI, how many words are asked for is part of the question. Here
-    it is one, two for a path ("How do you go from … to …?"), or what --words says, for lists.
+    The machine can't say that its answer has ended: in bAbI the question fixes the number of words. Here that is one,
+    two for a path ("How do you go from … to …?"), or --words, for lists.
 
     Example: nsm ask
+
     Example: nsm ask runs/babi story.txt "Where is Mary?"
     """
 
-    directory: Annotated[Path | None, tyro.conf.Positional, option("RUN", "the machine that is shipped")] = None
-    """A run's directory."""
+    directory: Annotated[Path | None, tyro.conf.Positional, option("RUN", "the published machine")] = None
+    """Directory of the run."""
     story: Annotated[Path | None, tyro.conf.Positional, option("STORY", "a conversation")] = None
-    """A text file with a sentence a line."""
+    """Text file with one sentence per line."""
     question: Annotated[str | None, tyro.conf.Positional, option("QUESTION", "a conversation")] = None
-    """What to ask."""
+    """The question."""
     words: Annotated[Integer, option("INT", "1, or 2 for a path")] = None
-    """Of how many words the answer is."""
+    """Words in the answer."""
     which: str = "best"
     """best (lowest validation loss) or last."""
     runners_up: int = 3
-    """How many other words to show."""
+    """Number of alternatives to show for each word."""
     imports: Plugins = ()
-    """Modules with memories of your own, to import first."""
+    """Modules with your own memories, imported first."""
     json: bool = False
     """Print JSON."""
 
@@ -59,9 +59,9 @@ class Ask:
         if self.words is not None:
             at_least("words", self.words, 1)
         if self.story is not None and self.question is None:
-            raise UserError("a story without a question: put it last, in quotes")
+            raise UserError("a story needs a question: give it last, in quotes")
         if self.json and self.question is None:
-            raise UserError("--json is for one answer: give a story and a question")
+            raise UserError("--json needs a story and a question")
         load_plugins(self.imports)
         from nsm.commands.answers import answer, question, read_story
         from nsm.commands.conversation import converse, in_words
@@ -87,12 +87,12 @@ class Ask:
         run = RunDirectory(directory)
         task = run.experiment.task
         if not isinstance(task, Babi):
-            raise UserError(f"{directory} was trained on {task.name}: only a run on babi answers questions")
+            raise UserError(f"{directory} was trained on {task.name}: name a run on babi")
         return run.machine(self.which)
 
 
 def _shipped() -> Path:
     checkout = Path(__file__).parents[3]
     if not (checkout / SHIPPED).exists():
-        raise UserError("this installation comes without a machine: name a run on babi, as in nsm ask runs/babi")
+        raise UserError("this installation has no published machine: name a run on babi, as in nsm ask runs/babi")
     return checkout / SHIPPED

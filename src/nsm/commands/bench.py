@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich import box
 from rich.table import Table
 
 from nsm.checks import UserError, positive, thread_count
-from nsm.commands.terminal import Integer, option
-from nsm.screen import console
+from nsm.commands.options import Integer, option
+from nsm.screen import about, console, plain_table, say
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure our speed and that of others who compute the same: equality first, then times, in one process.
+    """Measure our speed and that of other implementations: first that results are equal, then times, in one process.
 
-    Run it on a quiet machine. A system that computes something else is not timed, and the exit code is 1.
+    Use an otherwise idle machine. An implementation whose results differ is not timed, and the exit code is 1.
 
     Example: nsm bench --only copy --peers eager,jax
     """
@@ -33,17 +31,17 @@ class Bench:
     batch: Annotated[Integer, option("INT", "all")] = None
     """Only this batch size."""
     threads: Annotated[Integer, option("INT", "1 at batch 1, 2 above")] = None
-    """Threads for all systems; JAX has one, or as many as there are cores."""
+    """Threads for all implementations; JAX has one, or one per core."""
     seconds: float = 2.0
-    """How long each thing is timed per shape."""
+    """Seconds each measurement takes per shape."""
     peers: str = "eager"
-    """Whom to compare with: eager, compiled (torch.compile, a minute a shape), jax; several with commas, or none."""
+    """Compare with eager, compiled (torch.compile, a minute per shape) or jax; several with commas, or none."""
     growth: bool = True
-    """Also measure how time grows with T, N, B and P."""
+    """Also measure how the time grows with T, N, B and P."""
     json: bool = False
     """Print JSON: the machine, and a list of rows."""
     picture: Annotated[Path | None, option("PATH", "none")] = None
-    """Draw the times into this file, .png or .svg."""
+    """Also plot the times to this file, .png or .svg."""
 
     def run(self) -> None:
         from nsm import bench
@@ -55,16 +53,19 @@ class Bench:
         ]
         if not chosen:
             names = ", ".join(f"{shape.name} (batch {shape.batch})" for shape in bench.shapes())
-            raise UserError(f"no shape fits --only {self.only} --batch {self.batch}; there are {names}")
+            raise UserError(f"no shape matches --only {self.only} --batch {self.batch}; the shapes are {names}")
         if self.threads is not None:
             thread_count(self.threads)
         positive("seconds", self.seconds)
         if self.picture is not None and self.picture.suffix not in (".png", ".svg"):
-            raise UserError(f"a picture is a .png or a .svg, was {self.picture}")
+            raise UserError(f"picture must end with .png or .svg, was {str(self.picture)!r}")
         peers = bench.chosen(self.peers)
         rows: list[Row] = []
-        for shape in chosen:
-            print(f"{shape.name}, batch {shape.batch}", file=sys.stderr, flush=True)
+        # Four measurements of ours and one of each peer, with what is compiled for them.
+        least = len(chosen) * (4 + len(peers)) * self.seconds
+        say(f"{len(chosen)} shapes, at least {about(least).removeprefix('about ')}")
+        for number, shape in enumerate(chosen, start=1):
+            say(f"{number}/{len(chosen)} {shape.name}, batch {shape.batch}")
             rows.append(bench.measure(shape, self.threads or (1 if shape.batch == 1 else 2), self.seconds, peers))
         found: Row = {"machine": bench.facts(peers), "rows": rows, "growth": bench.growth() if self.growth else []}
         if self.picture is not None:
@@ -89,11 +90,8 @@ def _print(found: Row) -> None:
 
 
 def _table(title: str, names: str, rows: Sequence[Row], cells: Callable[[Row], Sequence[str]]) -> Table:
-    """Shape and batch, then what `cells` has for each row."""
-    # Narrow: with every peer in it a table still fits into a hundred columns.
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, name in enumerate(("shape", "batch", *names.split("|"))):
-        table.add_column(name, justify="left" if index == 0 else "right")
+    """Shape and batch, then the `cells` of each row."""
+    table = plain_table(title, ("shape",), ("batch", *names.split("|")))
     for row in rows:
         table.add_row(row["shape"], str(row["batch"]), *cells(row))
     return table
@@ -119,7 +117,7 @@ def _ours(rows: Sequence[Row]) -> Table:
 
 
 def _peers(rows: Sequence[Row]) -> Table:
-    """Training iterations of the others, and how many times ours each of them is."""
+    """Training iterations of the others, absolute and as a multiple of ours."""
     titles = {peer["name"]: peer["title"] for row in rows for peer in row["peers"] if "title" in peer}
 
     def cells(row: Row) -> list[str]:
@@ -127,7 +125,7 @@ def _peers(rows: Sequence[Row]) -> Table:
         by_name = {peer["name"]: peer for peer in row["peers"]}
         for name in titles:
             peer = by_name[name]
-            shown += ["not equal" if peer["failure"] else "–", ""]
+            shown += ["differs" if peer["failure"] else "–", ""]
             if peer["us"] is not None:
                 shown[-2:] = [_us(peer["us"]), _times(peer["to_loop"])]
         errors = [peer["error"] for peer in row["peers"] if peer["error"] is not None]
@@ -147,21 +145,15 @@ def _words(rows: Sequence[Row]) -> Table:
 
 
 def _growth(rows: Sequence[Row]) -> Table:
-    table = Table(
-        *("grows", "value", "µs per iteration", "times the first"),
-        title="Growth, Copy, NUTM, one thread",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
+    figures = ("value", "µs per iteration", "times the first")
+    table = plain_table("Growth, Copy, NUTM, one thread", ("grows",), figures)
     for r in rows:
         table.add_row(r["grows"], str(r["value"]), f"{r['iteration_us']:,.0f}", f"{r['times_first']:.2f}")
     return table
 
 
 def _notes(found: Row) -> list[str]:
-    """What the tables were measured on and against, who was not there, and who was not equal."""
+    """The processor and versions, peers that are missing, and peers whose results differ."""
     versions = ", ".join(f"{name} {version}" for name, version in found["machine"]["versions"].items() if version)
     notes = [f"{found['machine']['cpu']}, {found['machine']['cores']} cores; {versions}."]
     speeds = {row["threads"]: row["gemm_gflops"] for row in found["rows"] if row["failure"] is None}
@@ -169,12 +161,12 @@ def _notes(found: Row) -> list[str]:
     for row in found["rows"]:
         where = f"{row['shape']}, batch {row['batch']}"
         if row["failure"]:
-            notes.append(f"{where}: the kernels do not equal the reference: {row['failure']}")
+            notes.append(f"{where}: the kernels differ from the reference: {row['failure']}")
         for peer in row["peers"]:
             if peer["absent"]:
                 notes.append(f"{peer['name']}: {peer['absent']}")
             if peer["failure"]:
-                notes.append(f"{where}: {peer['title']} is not equal to ours and was not timed: {peer['failure']}")
+                notes.append(f"{where}: {peer['title']} differs from ours and was not timed: {peer['failure']}")
             if peer["us"] is not None:
                 notes.append(f"{peer['title']}: {peer['version']}")
     return notes

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from nsm.checks import UserError
+from nsm.commands.options import option
 from nsm.screen import console
 
 
 @dataclass(frozen=True)
 class Collect:
-    """Publish what runs came to as small files: a result per seed, and the best machine of each cell.
+    """Collect the results of runs in small files: one per seed, and the best machine of each cell.
 
-    The machines are run directories that `nsm eval` and `nsm view` take.
+    nsm report, nsm eval, nsm view and nsm reproduce --results read them without the runs.
 
-    Example: nsm collect --runs runs --out results
+    Example: nsm collect --runs runs --out runs/results
     """
 
     runs: Path = Path("runs")
-    """Where the runs are, as nsm reproduce lays them out."""
-    out: Path = Path("results")
-    """Where to write them."""
+    """Directory of the runs, as nsm reproduce writes them."""
+    out: Annotated[Path | None, option("PATH", "results in the directory of the runs")] = None
+    """Directory to write to. Results that are already there are kept unless a run got further."""
 
     def run(self) -> None:
         from nsm.experiments import results
 
         if not results.find(self.runs):
-            raise UserError(f"{self.runs} has no runs of nsm reproduce in it")
+            raise UserError(f"{self.runs} has no runs of nsm reproduce in it: name their directory with --runs")
+        out = self.out or self.runs / "results"
         try:
-            for line in results.collect(self.runs, self.out):
+            for line in results.collect(self.runs, out):
                 console().print(line)
         except OSError as error:
-            raise UserError(f"{self.out} can't be written: {error.strerror}") from None
+            raise UserError(f"{out} can't be written: {error.strerror}") from None
+        console().print(f"The results are in {out}; nsm report --results {out} makes tables of them.")

@@ -1,28 +1,30 @@
-"""A conversation with a machine: sentences are told, questions are answered."""
+"""A conversation with a machine: it takes sentences and answers questions."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
+from nsm import system
 from nsm.checks import UserError
 from nsm.commands.answers import Answer, Sentence, question, statement
 from nsm.data.stories import BLANK, vocabulary
 from nsm.screen import console
 
 PROMPT = "> "
-HELP = """Tell it sentences, then ask: Mary moved to the bathroom. Where is Mary?
-  new         begin another story
-  story       show this one
+HELP = """Type sentences, then a question: Mary moved to the bathroom. Where is Mary?
+  new         start a new story
+  story       show the story so far
   words       show the words it knows; Tab completes them
+  help        show this help
   Ctrl-D      leave"""
 SHOWN = 0.05
-"""Of what was read: sentences with less are not named."""
+"""Share of what was read; sentences with less are not shown."""
 
 
 def converse(answer: Callable[[list[Sentence], Sentence], Answer], words: int | None) -> None:
-    """Read lines until there are no more. A mistake in one costs that line only."""
+    """Read lines until there are no more. A mistake costs only its own line."""
     say = console().print
     story: list[Sentence] = []
     if sys.stdin.isatty():
@@ -40,13 +42,13 @@ def converse(answer: Callable[[list[Sentence], Sentence], Answer], words: int | 
                 elif story:
                     say(in_words(answer(story, question(part, words)), story))
                 else:
-                    say("There is no story yet: tell it a sentence first.")
+                    say("There is no story yet: type a sentence first.")
         except UserError as error:
             say(f"{error}.")
 
 
 def in_words(found: Answer, story: list[Sentence]) -> str:
-    """An answer with its probability, what the machine would have said instead, and the sentences it looked at."""
+    """An answer with its probability, the next most probable words, and the sentences that were read."""
     lines = [f"{found.text} ({found.probability:.1%})"]
     for word in found.words:
         if word.runners_up:
@@ -62,30 +64,20 @@ def in_words(found: Answer, story: list[Sentence]) -> str:
 
 def _text(story: list[Sentence]) -> str:
     lines = (" ".join(word for word in sentence if word != BLANK) for sentence in story)
-    return "\n".join(line.replace(" .", ".").replace(" ?", "?").capitalize() for line in lines) or "No sentence yet."
+    return "\n".join(line.replace(" .", ".").replace(" ?", "?").capitalize() for line in lines) or "The story is empty."
 
 
-def _sentences(line: str) -> Iterator[str]:
-    """A line may hold several sentences; the last may do without a full stop."""
-    rest = line
-    while rest:
-        ends = [rest.find(sign) for sign in ".?" if sign in rest]
-        end = min(ends) + 1 if ends else len(rest)
-        if sentence := rest[:end].strip():
-            yield sentence
-        rest = rest[end:]
+def _sentences(line: str) -> list[str]:
+    """The sentences of a line; the last may lack its full stop."""
+    return [part for found in re.findall(r"[^.?]*[.?]|[^.?]+", line) if (part := found.strip())]
 
 
 def _lines() -> Iterator[str]:
-    """What is typed, with known words completed, or what comes through a pipe."""
+    """Lines that are typed, with completion of known words, or that come through a pipe."""
     if not sys.stdin.isatty():
         yield from (stripped for line in sys.stdin if (stripped := line.strip()))
         return
-    with suppress(ImportError):  # not everywhere; without it lines are plain
-        import readline
-
-        readline.set_completer(_complete)
-        readline.parse_and_bind("tab: complete")
+    system.complete_lines(_complete)
     while True:
         try:
             line = input(PROMPT).strip()

@@ -10,28 +10,24 @@ from typing import Annotated, Protocol
 import tyro
 
 from nsm.checks import UserError, choose
-from nsm.commands.terminal import option
+from nsm.commands.options import DataDir
 from nsm.data.source import Finding, RemoteFile, fetch, root
 from nsm.screen import console
 
 
 class DataSet(Protocol):
-    """What a module of nsm.data has."""
+    """A module of nsm.data."""
 
     @property
     def FILES(self) -> tuple[RemoteFile, ...]: ...
     def check(self, root: Path) -> Finding: ...
 
 
-DataDir = Annotated[Path | None, option("PATH", "$NSM_DATA, or nsm in the user's data directory")]
-"""An option of every command that reads data."""
-
-
 @dataclass(frozen=True)
 class Data:
-    """Get a data set, or look whether it is whole. What is in place already is never downloaded again.
+    """Download a data set, or check whether it is complete. Files that are already there are not downloaded again.
 
-    Ends with code 2 if something is missing, damaged or can't be had.
+    Ends with code 2 if something is missing, damaged or can't be downloaded.
 
     Example: nsm data fetch omniglot --data-dir ~/data
     """
@@ -41,7 +37,7 @@ class Data:
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """omniglot or babi."""
     data_dir: DataDir = None
-    """Where data sets lie, a directory for each."""
+    """Directory of the data sets; each has its own below."""
     json: bool = False
     """Print JSON."""
 

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 ITERATIONS = 12_000
 WATCHED = 30
-"""The length at which the machine is watched: longer than it was trained on, and still easy to follow."""
+"""Length of the watched sequences: longer than in training, and still easy to follow."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Train a neural universal Turing machine to copy, then test it at six times the length it was trained on.
+    """Train a neural universal Turing machine to copy, then test it at six times its training length.
 
-    A minute or two. Ends with two pages: a report, and the machine at work.
+    Takes a minute or two, and ends with two pages: a report, and the machine at work.
 
     Example: nsm demo
     """
@@ -30,7 +30,7 @@ class Demo:
     seed: int = 0
     """Random seed for weights, data and noise."""
     out: Path = Path("runs/demo")
-    """The run's directory; a demo that was stopped resumes there."""
+    """Directory of the run; a demo that was stopped resumes there."""
 
     def run(self) -> None:
         at_least("seed", self.seed, 0)
@@ -53,7 +53,8 @@ class Demo:
         say(
             f"A controller of {machine.controller.size} units, a tape of {machine.memory.slots} slots, "
             f"{machine.programs.count} stored programs for each head.\n"
-            "It sees sequences of 1 to 20 random bytes and learns to say them again from memory, from its errors alone."
+            "It sees sequences of 1 to 20 random bytes and learns to repeat them from memory.\n"
+            "That takes a minute or two."
         )
         stop = Stop()
         with asked_by_signal(stop):
@@ -64,7 +65,7 @@ class Demo:
             result, bits = run.test(sequences=200, length=length), 8 * length
             say(
                 f"Length {length:3}: {result['bit_errors']:.2f} of {bits} bits wrong on average, "
-                f"{result['perfect']:.1%} of sequences without a single error."
+                f"{result['perfect']:.1%} of sequences without an error."
             )
         trained, test = run.machine(), experiment.task.tested
         batch = test.batch(self.seed, TEST, 0, 1)
@@ -77,8 +78,8 @@ class Demo:
 
 
 def _pages(run: Run) -> dict[str, Path]:
-    """Write what was learned and what is done with it as pages, in the run's directory."""
-    # Here, because figures take half a second to import, and training need not wait for that.
+    """Write the report and the viewer into the run's directory."""
+    # Not at the top: figures take half a second to import.
     from nsm.reports.document import to_html
     from nsm.reports.output import write
     from nsm.reports.run_report import run_report
@@ -90,7 +91,7 @@ def _pages(run: Run) -> dict[str, Path]:
 
 
 def _in_words(trace: Trace, decoding: int) -> str:
-    """What the machine does at length 120, read off its trace."""
+    """What the machine does at length 120, from its trace."""
     assert trace.programs is not None
     lines = []
     for kind, head, addresses, (start, end) in (
@@ -103,11 +104,12 @@ def _in_words(trace: Trace, decoding: int) -> str:
         share = (steps == move).float().mean().item()
         direction = move if move <= addresses.shape[-1] // 2 else move - addresses.shape[-1]
         mix = trace.programs[:, 0, head]
-        # From step to step it may change a lot while its mean does not, so both are said.
+        # Weights may change a lot from step to step while their mean does not, so both are shown.
         parts = mix[:decoding, 0], mix[decoding:, 0]
-        phases = [f"{100 * part.mean():.0f} ± {100 * part.std():.0f} %" for part in parts]
+        phases = [f"{part.mean():.2f} ± {part.std():.2f}" for part in parts]
         lines.append(
             f"While it {kind}, its head moves by {direction:+d} slot in {share:.0%} of {count} steps; "
-            f"its {kind[:-1]} head takes program 1 to {phases[0]} while listening and to {phases[1]} while answering."
+            f"its {kind[:-1]} head uses program 1 with weight {phases[0]} during the input and "
+            f"{phases[1]} during the answer."
         )
     return "\n".join(lines)

@@ -7,33 +7,33 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from nsm.checks import at_least, choose, thread_count
-from nsm.commands.sequences import USUAL, RunDirectory, SequencesOptions
-from nsm.commands.terminal import Integer, option
+from nsm.commands.options import Integer, RunDirectory, option
+from nsm.commands.sequences import USUAL, SequencesOptions
 from nsm.names import BACKENDS
 from nsm.screen import console
 
 
 @dataclass(frozen=True)
 class Eval:
-    """Test a trained machine, at any length. Ranges are one number or two: 120, or 10-20.
+    """Test a trained machine, at any length. A range is one number or two: 120, or 10-20.
 
     Example: nsm eval runs/copy --length 240 --slots 512
     """
 
     directory: RunDirectory
-    """A run's directory."""
+    """Directory of the run."""
     sequences: Annotated[Integer, option("INT", "the run's")] = None
-    """How many test sequences; of a data set no more than it has."""
+    """Number of test sequences; at most as many as the data set has."""
     persistent: Annotated[bool | None, option("{True,False}", "the run's")] = None
-    """Memory goes from each batch to the next."""
+    """Keep the memory from batch to batch."""
     backend: str = "auto"
-    """auto, reference or fused."""
+    """auto, reference (plain PyTorch) or fused (CPU kernels)."""
     threads: int = 1
-    """Threads of torch."""
+    """Threads of PyTorch."""
     json: bool = False
     """Print JSON."""
     put_to: SequencesOptions = USUAL
-    """Which machine of the run, and which sequences it is put to."""
+    """Which machine of the run, on which sequences."""
 
     def run(self) -> None:
         threads = thread_count(self.threads)

@@ -6,33 +6,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsm.checks import UserError
-from nsm.commands.data import DataDir
+from nsm.commands.options import DataDir
 from nsm.data.source import look_in
 from nsm.screen import console
 
 SAMPLES = 2
+SECONDS = 2
+"""What a page takes, about."""
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Write a folder of pages, each with a trained machine that runs in it, and an index: ready for any static host.
+    """Write a directory of pages, each with a trained machine that runs in it, and an index: ready for any static host.
 
-    The machines are those published under results/models. Those whose data set is not there are left out, and named.
+    Takes less than a minute. The machines are the published ones, in results/models. A machine whose data set is not
+    installed is left out, and the command says so.
 
-    Example: nsm gallery --out site
+    Example: nsm gallery --out gallery
     """
 
     out: Path = Path("gallery")
-    """The folder."""
+    """Directory to write to."""
     models: Path = Path("results/models")
-    """Where the trained machines are."""
+    """Directory of the trained machines."""
     data_dir: DataDir = None
-    """Where the data sets are; see nsm data."""
+    """Directory of the data sets; see nsm data."""
 
     def run(self) -> None:
         look_in(self.data_dir)
         if not self.models.is_dir():
-            raise UserError(f"there is no directory {self.models}: give the one with the published machines, --models")
+            raise UserError(f"there is no directory {self.models}: name that of the trained machines with --models")
         import torch
 
         from nsm.reports.output import write
@@ -41,8 +44,9 @@ class Gallery:
 
         torch.set_num_threads(1)
         say = console().print
+        say(f"{len(EXHIBITS)} pages, about {SECONDS * len(EXHIBITS)} s.")
         hung = []
-        for exhibit in EXHIBITS:
+        for number, exhibit in enumerate(EXHIBITS, start=1):
             beside = None if exhibit.beside is None else self.models / exhibit.beside
             try:
                 run = Run(self.models / exhibit.run)
@@ -53,13 +57,13 @@ class Gallery:
                     **exhibit.chosen,  # type: ignore[arg-type]
                 )
             except UserError as error:
-                say(f"{exhibit.title} is left out: {error}")
+                say(f"{number}/{len(EXHIBITS)} {exhibit.title} is left out: {error}")
                 continue
             page = self.out / f"{exhibit.name}.html"
             write(page, text.encode())
             facts = f"{run.experiment.machine.model.upper()}, {run.machine().parameter_count:,} parameters"
             hung.append(Hung(exhibit, portrait(executions[0]), facts, len(text.encode())))
-            say(f"{page}: {exhibit.title}")
+            say(f"{number}/{len(EXHIBITS)} {exhibit.title}: {page}")
         if not hung:
             raise UserError(f"{self.models} has none of the machines that the gallery shows")
         write(self.out / "index.html", index(hung).encode())

@@ -1,4 +1,4 @@
-"""What is parsed, and what somebody may have meant who typed something else."""
+"""Parsing options, and suggestions for mistyped ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nsm.checks import UserError, brief
 
 
 def parse(kind: type[Any], command: str, arguments: Sequence[str], words: str | None = None, *config: Any) -> Any:
-    """The options of a command; an option that it does not have is a mistake, with the one that may have been meant."""
+    """The options of a command; an unknown one is an error that suggests the nearest."""
     found, unknown = parse_known(kind, command, arguments, words, *config)
     for argument in unknown:
         if argument.startswith("-") and not argument[1:2].isdecimal():
@@ -25,14 +25,14 @@ def parse(kind: type[Any], command: str, arguments: Sequence[str], words: str | 
             hint = f"did you mean {near}?" if near else f"see {command} --help"
             raise UserError(f"{command} has no option {brief(typed)}: {hint}")
     if unknown:
-        raise UserError(f"{command} does not know what {brief(unknown[0])!r} is for")
+        raise UserError(f"{command} takes no argument {brief(unknown[0])!r}: see {command} --help")
     return found
 
 
 def parse_known(
     kind: type[Any], command: str, arguments: Sequence[str], words: str | None = None, *config: Any
 ) -> tuple[Any, list[str]]:
-    """The options of a kind among some arguments, and the other arguments."""
+    """The options of a class found among the arguments, and the remaining arguments."""
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -48,7 +48,7 @@ def parse_known(
 
 
 def _behind(error: BaseException) -> UserError | None:
-    """What a part of the tree had to say of its values: tyro frames it in a box, and says no more than that."""
+    """The UserError that a node of the tree raised for its values, which tyro would print in a box."""
     cause = error.__context__
     while cause is not None and not isinstance(cause, UserError):
         cause = cause.__context__
@@ -56,7 +56,7 @@ def _behind(error: BaseException) -> UserError | None:
 
 
 def option_names(node: Any, prefix: str = "--") -> Iterator[str]:
-    """All options of a class, or of an object that is a part of one, as they are typed: fields that hold no others."""
+    """All options of a class or of a node, as they are typed: its leaves."""
     hints = get_type_hints(node if isinstance(node, type) else type(node), include_extras=True)
     for field in fields(node):
         value = field.default if isinstance(node, type) else getattr(node, field.name)
@@ -74,7 +74,7 @@ def option_names(node: Any, prefix: str = "--") -> Iterator[str]:
 
 
 def nearest(typed: str, known: Iterable[str]) -> str | None:
-    """The option that a mistyped one is nearest to: --slots is --memory.slots, --lr is --optimiser.learning-rate."""
+    """The option nearest to a mistyped one: for --slots --memory.slots, for --lr --optimiser.learning-rate."""
     word, options = typed.lstrip("-"), list(known)
 
     def last(option: str) -> str:

@@ -10,36 +10,38 @@ from typing import Annotated
 import tyro
 
 from nsm.checks import UserError
-from nsm.commands.data import DataDir
-from nsm.commands.plugins import Plugins, load_plugins
-from nsm.commands.terminal import option
+from nsm.commands.options import DataDir, Plugins, load_plugins, option
 from nsm.data.source import look_in
 from nsm.screen import console
 
 
 @dataclass(frozen=True)
 class Report:
-    """Every table and figure of the paper beside ours, with seeds, commits, budgets and a verdict; or one run's report.
+    """Write every table and figure of the paper beside ours, with seeds, commits, budgets and a verdict; or report on
+    one run.
 
-    Takes the runs of nsm reproduce and the results that nsm collect wrote. What was not run is said to be so.
+    Reads the runs of nsm reproduce and the results of nsm collect, and says what was not run. Takes about a minute
+    where all of the paper was run.
 
-    Example: nsm report --runs runs --out report.html --markdown docs/results.md
+    Example: nsm report --runs runs --out report.html
     """
 
-    directory: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
+    directory: Annotated[Path | None, tyro.conf.Positional, option("RUN", "all runs and results")] = None
     """Report on this run alone."""
-    runs: Annotated[Path | None, option("PATH", "runs, if it is there")] = None
-    """Where runs lie, as nsm reproduce lays them out."""
-    results: Annotated[Path | None, option("PATH", "results, if it is there")] = None
-    """Where published results are."""
+    runs: Annotated[Path | None, option("PATH", "runs, if it exists")] = None
+    """Directory of the runs, as nsm reproduce writes them."""
+    results: Annotated[Path | None, option("PATH", "results, if it exists")] = None
+    """Directory of collected results."""
     out: Annotated[Path | None, option("PATH", "report.html, or RUN/report.html")] = None
     """The page."""
     markdown: Annotated[Path | None, option("PATH", "none")] = None
-    """Also write the report as Markdown, with its figures beside it under images/."""
+    """Also write the report as Markdown, with its figures as PNG beside it under images/."""
+    svg: bool = False
+    """With --markdown: write the figures as SVG, too."""
     data_dir: DataDir = None
-    """Where the data sets are; see nsm data."""
+    """Directory of the data sets; see nsm data."""
     imports: Plugins = ()
-    """Modules with tasks or memories of your own, to import first."""
+    """Modules with your own tasks or memories, imported first."""
 
     def run(self) -> None:
         look_in(self.data_dir)
@@ -59,25 +61,27 @@ class Report:
             run = Run(self.directory)
             document = run_report(run, run.watch(samples=1)[0])
         else:
-            document = report(Evidence(*roots), _say)
+            evidence = Evidence(*roots)
+            _say(f"a report on {len(evidence.paths):,} runs takes up to a minute or two")
+            document = report(evidence, _say)
             _say("figures")
         out = self.out or (self.directory / "report.html" if self.directory else Path("report.html"))
         write(out, to_html(document).encode())
         console().print(f"The report is {out}.")
         if self.markdown is not None:
             pictures = Path("images", self.markdown.stem)
-            save_pictures(document, self.markdown.parent / pictures)
-            write(self.markdown, to_markdown(document, pictures.as_posix()).encode())
-            console().print(f"As Markdown it is {self.markdown}.")
+            save_pictures(document, self.markdown.parent / pictures, self.svg)
+            write(self.markdown, to_markdown(document, pictures.as_posix(), self.svg).encode())
+            console().print(f"The report in Markdown is {self.markdown}.")
 
 
 def _say(what: str) -> None:
-    """What is being done, for whoever waits."""
+    """Progress, on standard error."""
     print(f"nsm: {what} …", file=sys.stderr, flush=True)
 
 
 def _root(name: str, given: Path | None) -> Path | None:
-    """A directory that must be there if it was named, and may be there if not."""
+    """A directory that must exist if it was named, and may be missing otherwise."""
     if given is not None and not given.is_dir():
         raise UserError(f"{name} must be a directory, was {str(given)!r}")
     root = given or Path(name)

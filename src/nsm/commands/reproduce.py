@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,24 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import tyro
 
 from nsm.checks import UserError, at_least, choose
-from nsm.commands.data import DataDir
-from nsm.commands.terminal import Integer, option
+from nsm.commands.options import DataDir, Integer, option
 from nsm.data.source import look_in
-from nsm.experiments.engines import ENGINES
-from nsm.names import BACKENDS, EXPERIMENTS, PRESETS
-from nsm.screen import console
+from nsm.names import BACKENDS, ENGINES, EXPERIMENTS, PRESETS
+from nsm.screen import console, say
 from nsm.training.signals import Interrupted
 
 if TYPE_CHECKING:
     from nsm.experiments.choice import Preset
-    from nsm.experiments.engines.engine import Engine, Job
+    from nsm.experiments.engines import Engine, Job
 
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Regenerate a table of the paper beside the published numbers. What is unfinished resumes.
+    """Run an experiment of the paper and print its table beside the published numbers.
 
-    Ends with code 1 if a run failed, 75 if it was stopped.
+    Takes minutes to days; the command begins with an estimate. The same command resumes unfinished runs and skips
+    finished ones. Ends with code 1 if a run failed, 75 if it was stopped.
+
+    Beyond the paper, factorial combines models with scales of initial weights, and babi-tasks trains each task alone.
 
     Example: nsm reproduce single --seeds 5 --jobs 2
 
@@ -38,30 +38,29 @@ class Reproduce:
     """
 
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
-    """params, single, ablation, sequencing, continual, fewshot, babi, all; or what the paper does not have: factorial
-    (models × initial scales), babi-tasks (one by one)."""
+    """params, single, ablation, sequencing, continual, fewshot, babi, all; beyond the paper: factorial, babi-tasks."""
     preset: str = "paper"
-    """paper (its settings), default (what learns reliably) or authors (the published code's)."""
+    """paper (its settings), default (what learns reliably) or authors (settings of the published code)."""
     seeds: int = 5
-    """Runs per cell, seeds 0, 1, …"""
+    """Runs per cell, with seeds 0, 1, …"""
     jobs: int = 2
-    """Runs at a time, one thread each."""
+    """Runs at a time, with one thread each."""
     engine: str = "local"
-    """local (processes of this machine) or ray (a Ray cluster; needs stored-programs[ray])."""
-    address: Annotated[str | None, option("STR", "a cluster of its own, on this machine")] = None
-    """Of an existing Ray cluster, host:port or auto."""
+    """local (processes on this machine) or ray (a Ray cluster; needs stored-programs[ray])."""
+    address: Annotated[str | None, option("STR", "a new cluster on this machine")] = None
+    """Address of an existing Ray cluster: host:port or auto."""
     only: Annotated[str | None, option("STR", "all")] = None
-    """Only the cell or row of this name (copy/nutm, copy), else those whose names contain it; several with commas."""
+    """Only the cell or row of this name (copy/nutm, copy), or all cells whose name contains it; several with commas."""
     budget: Annotated[Integer, option("INT", "the paper's")] = None
     """At most this many iterations per run."""
     out: Path = Path("runs")
-    """Where the runs are."""
+    """Directory of the runs."""
     results: Annotated[Path | None, option("PATH", "none")] = None
-    """Take what nsm collect has written there instead of running it again: its tables first, then what is missing."""
+    """Directory of collected results: their tables are printed first, and only missing runs are trained."""
     data_dir: DataDir = None
-    """Where the data sets are; see nsm data."""
+    """Directory of the data sets; see nsm data."""
     backend: str = "auto"
-    """auto, reference or fused."""
+    """auto, reference (plain PyTorch) or fused (CPU kernels)."""
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -79,28 +78,39 @@ class Reproduce:
         if self.results is not None and not self.results.is_dir():
             raise UserError(f"results must be a directory, was {str(self.results)!r}")
         look_in(self.data_dir)
-        from nsm.experiments.campaign import RunsFailed
+        from nsm.commands import tables
+        from nsm.experiments import campaign
 
         plans = self._plans()
+        kept = {}
+        for name, planned in plans.items():
+            kept[name] = campaign.published(planned, self.results, self.backend) if self.results else {}
         document: dict[str, Any] = {}
         failed: list[str] = []
         if self.experiment in ("params", "all"):
             document["params"] = self._parameters()
-        if self.results is not None:  # all tables of what there is, before the first run is begun
+        if self.results is not None:  # all tables of collected results, before the first run starts
             for name, planned in plans.items():
-                document[name] = self._published(name, planned)
+                missing = sum(job not in kept[name] and not job.directory.exists() for job in planned)
+                words = f"not repeated, {missing} are missing" if missing else "not repeated"
+                if kept[name]:
+                    say(f"{name}: {len(kept[name])} runs have their results in {self.results}: {words}")
+                document[name] = self._table(name, planned, kept[name])
         if plans:
+            left = [job for name, planned in plans.items() for job in planned if job not in kept[name]]
             with self._engine() as engine:
+                say(f"{self.experiment}: {tables.expected(left, self.jobs)}")
                 for name, planned in plans.items():
-                    document[name], reasons = self._experiment(name, planned, engine, document.get(name))
+                    shown = document.get(name)
+                    document[name], reasons = self._experiment(name, planned, kept[name], engine, shown)
                     failed += reasons
         if self.json:
             print(json.dumps(document if self.experiment == "all" else document[self.experiment], indent=2))
         if failed:
-            raise RunsFailed("\n".join(failed))
+            raise campaign.RunsFailed("\n".join(failed))
 
     def _plans(self) -> dict[str, list[Job]]:
-        """The runs of every experiment asked for; nothing starts before all of them are known to make sense."""
+        """The runs of every experiment; all are checked before the first one starts."""
         from nsm.experiments import campaign
         from nsm.experiments.paper import cells
         from nsm.experiments.results import Settings
@@ -114,7 +124,7 @@ class Reproduce:
                 mistakes.append(error)
                 continue
             for cell in chosen:
-                cell.experiment.check()  # whose data may be missing
+                cell.experiment.check()  # data may be missing
             root = self.out / name / Settings(cast("Preset", self.preset), self.budget).directory
             try:
                 root.mkdir(parents=True, exist_ok=True)
@@ -143,34 +153,25 @@ class Reproduce:
             console().print(tables.parameters(rows))
         return [dataclasses.asdict(row) for row in rows]
 
-    def _published(self, name: str, planned: list[Job]) -> list[dict[str, object]]:
-        """The table of what is published of an experiment, or lies under `out`."""
-        from nsm.experiments import campaign
-
-        assert self.results is not None
-        published = campaign.published(planned, self.results, self.backend)
-        missing = sum(job not in published and not job.directory.exists() for job in planned)
-        if published:
-            words = f"not repeated, {missing} are missing" if missing else "not repeated"
-            print(f"{len(published)} runs of {name} have their results in {self.results}: {words}", file=sys.stderr)
-        return self._table(name, planned, published)
-
     def _experiment(
-        self, name: str, planned: list[Job], engine: Engine, shown: list[dict[str, object]] | None
+        self,
+        name: str,
+        planned: list[Job],
+        published: dict[Job, Path],
+        engine: Engine,
+        shown: list[dict[str, object]] | None,
     ) -> tuple[list[dict[str, object]], list[str]]:
-        """The table of an experiment, printed unless it is the one `shown`, and the reasons of runs that failed."""
+        """The table of an experiment, printed unless it equals the one `shown`, and why runs failed."""
         from nsm.commands import tables
         from nsm.experiments import campaign
 
-        adopted = campaign.adopt(planned, self.out, self.backend)
-        if adopted:
-            print(f"{adopted} runs of {name} were finished by other experiments: copied", file=sys.stderr)
-        published = campaign.published(planned, self.results, self.backend) if self.results else {}
         left = [job for job in planned if job not in published]
+        if adopted := campaign.adopt(left, self.out, self.backend):
+            say(f"{name}: {adopted} runs were finished by other experiments: copied")
         with tables.Display(name, left) as tick:
             ended = campaign.run(left, engine, tick)
         interrupted = len(ended) < len(left) or any(status.word == "interrupted" for status in ended.values())
-        # Of a terminal that was closed nothing can be said any more, but that the runs are saved is still true.
+        # A closed terminal can't show the table, but the runs are saved.
         with suppress(OSError) if interrupted else nullcontext():
             found = self._table(name, planned, published, shown)
         if interrupted:
@@ -180,7 +181,7 @@ class Reproduce:
     def _table(
         self, name: str, planned: list[Job], published: dict[Job, Path], shown: list[dict[str, object]] | None = None
     ) -> list[dict[str, object]]:
-        """Print the table of an experiment unless it is the one that was `shown`; its document."""
+        """Print the table of an experiment unless it equals the one `shown`; returns its document."""
         from nsm.commands import tables
         from nsm.experiments.summary import summarise
 

@@ -1,4 +1,4 @@
-"""One page, served to this machine and nobody else."""
+"""One page, served to this machine only."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nsm.checks import UserError
 
 HERE = "127.0.0.1"
 NAMES = {HERE, "localhost", "[::1]"}
-"""What this machine calls itself."""
+"""The names of this machine."""
 
 
 def server(page: str, port: int) -> ThreadingHTTPServer:
-    """A server of one page at `/`, on a port that is free if `port` is 0."""
+    """A server of one page at `/`; port 0 stands for any free port."""
     content = page.encode()
 
     class Handler(BaseHTTPRequestHandler):
         def handle(self) -> None:
-            with suppress(ConnectionError):  # whoever asked has left
+            with suppress(ConnectionError):  # the browser has gone
                 super().handle()
 
         def do_GET(self) -> None:
@@ -31,8 +31,8 @@ def server(page: str, port: int) -> ThreadingHTTPServer:
             self._found()
 
         def _found(self) -> bool:
-            """Whether the page was asked for, under a name of ours; begins the answer."""
-            # A page of elsewhere whose name was made to lead here is of that name's origin, and could read ours.
+            """Whether the request is for the page, under a name of this machine; sends the headers."""
+            # DNS rebinding: a foreign page whose name resolves to this machine could read ours.
             if not (names := self.headers.get_all("Host", [])) or not {*map(str.lower, names)} <= self._ours():
                 self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
                 return False
@@ -46,22 +46,22 @@ def server(page: str, port: int) -> ThreadingHTTPServer:
             return True
 
         def _ours(self) -> set[str]:
-            """What this server may be called; browsers leave out port 80."""
+            """The hosts this server answers to; browsers leave out port 80."""
             served = listening.server_port
             return {f"{name}:{served}" for name in NAMES} | (NAMES if served == 80 else set())
 
         def log_message(self, *_: object) -> None:
-            """Nothing: a person looks at the page, not at the terminal."""
+            """Requests are not logged."""
 
     try:
         listening = ThreadingHTTPServer((HERE, port), Handler)
     except (OSError, OverflowError) as error:
-        raise UserError(f"port {port} can't be used: {error}") from None
+        raise UserError(f"port {port} can't be used: {error}; choose another one with --port") from None
     return listening
 
 
 def serve(page: str, port: int, begun: Callable[[str], object]) -> None:
-    """Serve a page until the process is stopped; `begun` is told its address."""
+    """Serve a page until the process is stopped; `begun` is called with its address."""
     with server(page, port) as listening:
         begun(f"http://{HERE}:{listening.server_address[1]}/")
         listening.serve_forever()

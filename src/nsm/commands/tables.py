@@ -1,31 +1,33 @@
-"""The tables of `nsm reproduce`: results beside the published numbers, and meanwhile the runs under way."""
+"""The tables of `nsm reproduce`: results beside the published numbers, and the progress of a campaign."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
-from rich.box import SIMPLE_HEAD
 from rich.live import Live
 from rich.table import Table
 
 from nsm.bar import figures
-from nsm.checks import printable
-from nsm.experiments import campaign
-from nsm.experiments.engines.engine import Job, Status
+from nsm.checks import UserError
+from nsm.experiments import campaign, cost
+from nsm.experiments.engines import Job, Status
 from nsm.experiments.params import Count
 from nsm.experiments.summary import Summary, columns, number
-from nsm.screen import Pace, console
+from nsm.screen import Pace, about, console, plain_table, say
+from nsm.training.result import Outcome
+from nsm.training.run import RunDirectory
 
 WIDE = 1_000
-"""Columns of characters by which a table is measured: wider than any is."""
+"""Characters, more than any table is wide."""
 DISPENSABLE = ("seconds", "optimum", "best Σ|p−y|", "median", "iterations")
-"""The columns that a terminal too narrow for all goes without, the first of them first."""
+"""Columns that are left out on a narrow terminal, in this order."""
 
 
 def parameters(rows: list[Count]) -> Table:
-    """Published numbers of parameters, and ours."""
-    table = _plain_table("Parameters", ("row", "model"), ("published", "ours", ""))
+    """Published parameter counts beside ours."""
+    table = plain_table("Parameters", ("row", "model"), ("published", "ours", ""))
     table.add_column("note")
     for row in rows:
         verdict = "exact" if row.published == row.ours else "differs"
@@ -34,7 +36,7 @@ def parameters(rows: list[Count]) -> Table:
 
 
 def results(name: str, preset: str, summaries: list[Summary]) -> Iterator[Table]:
-    """The table of an experiment, and those that only some kinds of tasks have."""
+    """The table of an experiment, and further tables for some kinds of tasks."""
     yield _table(name, preset, summaries)
     if any(summary.phases for summary in summaries):
         yield _phases(summaries)
@@ -49,7 +51,7 @@ def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
     shown = list(rows[0])
     left_out: list[str] = []
     while True:
-        table = _plain_table(title, ("row", "model"), tuple(shown))
+        table = plain_table(title, ("row", "model"), tuple(shown))
         for s, row in zip(summaries, rows, strict=True):
             table.add_row(s.cell.row, s.cell.model, *(row[column] for column in shown))
         dispensable = [column for column in DISPENSABLE if column in shown]
@@ -59,39 +61,28 @@ def _table(name: str, preset: str, summaries: list[Summary]) -> Table:
         shown.remove(dispensable[0])
         left_out.append(dispensable[0])
     told = any(s.solved_steps is not None for s in summaries)
-    captions = ["iterations, seconds: until solved, medians"] if told else []
+    captions = ["iterations, seconds: median until solved"] if told else []
     if left_out:
-        captions.append(f"on a wider terminal also {', '.join(left_out)}")
+        captions.append(f"not shown on this narrow terminal: {', '.join(left_out)}")
     table.caption = "; ".join(captions)
     return table
 
 
-def _plain_table(title: str, names: tuple[str, ...], figures: tuple[str, ...]) -> Table:
-    """A table of a few names and many figures, without frames: it fits where it can."""
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.title_justify = table.caption_justify = "left"
-    for header in names:
-        table.add_column(header, overflow="fold")
-    for header in figures:
-        table.add_column(header, justify="right", no_wrap=True)
-    return table
-
-
 def _phases(summaries: list[Summary]) -> Table:
-    """Continual learning: what is known of every task after each."""
+    """Continual learning: the accuracy on every task after each phase."""
     tasks = list(dict.fromkeys(task for s in summaries for phase in s.phases for task in phase))
-    table = _plain_table("accuracy on every task after each", ("model", "after"), tuple(tasks))
+    table = plain_table("accuracy on every task after each phase", ("row", "model", "after"), tuple(tasks))
     for s in summaries:
         for after, phase in zip(tasks, s.phases, strict=False):
-            table.add_row(s.cell.model, after, *(number(phase[task], 3) for task in tasks))
+            table.add_row(s.cell.row, s.cell.model, after, *(number(phase[task], 3) for task in tasks))
     return table
 
 
 def _breakdown(row: str, shown: list[Summary]) -> Table:
-    """The parts of a task: the mean over seeds with its 95 % interval or deviation, and what the paper has."""
+    """The parts of a task: the mean over seeds with its 95 % interval or deviation, and the published value."""
     parts = list(dict.fromkeys(part for s in shown for part in s.breakdown))
     words = [s.cell.experiment.task.breakdown.words for s in shown if s.cell.experiment.task.breakdown]
-    table = _plain_table(f"{row}: {words[0]}", ("",), tuple(s.cell.model for s in shown))
+    table = plain_table(f"{row}: {words[0]}", ("",), tuple(s.cell.model for s in shown))
     for part in parts:
         table.add_row(part, *(_spread(s, part) for s in shown))
     return table
@@ -109,15 +100,18 @@ def _spread(summary: Summary, part: str) -> str:
 
 
 class Display:
-    """Progress of a campaign: one live table on a terminal, a line per finished run elsewhere; on standard error."""
+    """Progress of a campaign, on standard error: a live table on a terminal, elsewhere a line per finished run."""
 
     def __init__(self, name: str, planned: list[Job]) -> None:
         self.name, self.planned = name, planned
         self.said: set[Job] = set()
         self.paces: dict[Job, Pace] = {}
+        self.costs = {job: cost.seconds(job.experiment) for job in unfinished(planned)}
+        self.whole = Pace(sum(self.costs.values()))
         self.live = Live(console=console(stderr=True), transient=True) if sys.stderr.isatty() else None
 
     def __enter__(self) -> Display:
+        self.whole.begin(self._done({}))
         if self.live:
             self.live.start()
         return self
@@ -133,8 +127,22 @@ class Display:
         for job, status in known.items():
             if status is not None and job not in self.said:
                 self.said.add(job)
-                words = f"{len(self.said)}/{len(self.planned)} runs, {job.name} {status.word} {status.reason}"
-                print(printable(f"{self.name}: {words.rstrip()}"), file=sys.stderr, flush=True)
+                words = f"{len(self.said)}/{len(self.planned)} runs{self._left(known)}; {job.name} {status.word}"
+                say(f"{self.name}: {words}" + (f": {status.reason}" if status.reason else ""))
+
+    def _done(self, known: dict[Job, Status | None]) -> float:
+        """How much of the expected cost has been spent."""
+        spent = 0.0
+        for job, expected in self.costs.items():
+            ended, iterations = known.get(job) is not None, job.experiment.schedule.iterations
+            spent += expected * (1 if ended else campaign.progress(job)[0] / iterations)
+        return spent
+
+    def _left(self, known: dict[Job, Status | None]) -> str:
+        """The time that is left for all runs: their expected costs, at the pace so far."""
+        done = self._done(known)
+        rate = self.whole.rate(done)
+        return "" if rate is None or done >= self.whole.total else f", {about((self.whole.total - done) / rate)} left"
 
     def _table(self, known: dict[Job, Status | None]) -> Table:
         count = {word: 0 for word in ("done", "failed", "interrupted")}
@@ -142,8 +150,8 @@ class Display:
             if status is not None:
                 count[status.word] += 1
         done = ", ".join(f"{runs} {word}" for word, runs in count.items() if runs) or "none done"
-        title = f"{self.name}: {len(self.planned)} runs, {done}"
-        table = _plain_table(title, ("under way",), ("iterations", "per second", "left"))
+        title = f"{self.name}: {len(self.planned)} runs, {done}{self._left(known)}"
+        table = plain_table(title, ("under way",), ("iterations", "per second", "left"))
         table.add_column("now")
         for job, status in known.items():
             if status is None:
@@ -151,3 +159,27 @@ class Display:
                 rate, left = self.paces.setdefault(job, Pace(total)).at(step)
                 table.add_row(job.name, f"{step:,} of {total:,}", rate, left, figures(job.experiment.task, line))
         return table
+
+
+def unfinished(planned: list[Job]) -> list[Job]:
+    """The jobs without a result, or with a damaged one, of which the campaign says what is wrong."""
+
+    def outcome(job: Job) -> Outcome | None:
+        with suppress(UserError):
+            return RunDirectory(job.directory).outcome()
+        return None
+
+    return [job for job in planned if outcome(job) is None]
+
+
+def expected(planned: list[Job], at_a_time: int) -> str:
+    """The number of runs, how many are done, and how long the others take."""
+    left = unfinished(planned)
+    done = len(planned) - len(left)
+    words = f"{len(planned)} runs" + (f", {done} done" if done else "")
+    # Runs that several experiments share are trained once.
+    costs = {job.experiment: cost.seconds(job.experiment) for job in left}
+    if not costs:
+        return words
+    seconds = max(*costs.values(), sum(costs.values()) / at_a_time)
+    return f"{words}, {about(seconds)} to go by a rough estimate"

@@ -1,4 +1,4 @@
-"""nsm train: options are those of the tree that a task's recipe makes, nothing is written twice."""
+"""nsm train: its options are the fields of the experiment that a task's recipe returns; nothing is written twice."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from nsm.checks import UserError, choose, thread_count
-from nsm.commands.data import DataDir
 from nsm.commands.near import parse, parse_known
-from nsm.commands.plugins import Plugins, load_plugins
-from nsm.commands.terminal import Integer, option
+from nsm.commands.options import DataDir, Integer, Plugins, load_plugins, option
 from nsm.data.source import look_in
 from nsm.experiments.choice import Choice, MemoryName
 from nsm.names import BACKENDS, RECIPES, SUBTASKS
@@ -26,21 +24,21 @@ if TYPE_CHECKING:
     from nsm.training.result import Outcome
     from nsm.training.start import Start
 
-MACHINE = ("controller", "memory", "programs", "interface")
-"""The parts of a machine that have options of their own; its sizes are the task's."""
+MACHINE = ("controller", "memory", "programs", "interface", "repertoire")
+"""The parts of a machine that have options; its input and output size follow from the task."""
 
 CONFIG = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
-"""A memory is the one that the tree has, and a switch is `--json`, without a `--no-json`."""
+"""The kind of memory is fixed by the tree, and a switch is `--json`, without `--no-json`."""
 
 
 def _prefix(name: str) -> Any:
-    """Under which name a part of the tree has its options; none: by their own names alone."""
+    """The prefix of a part's options; "": no prefix."""
     return tyro.conf.arg(name=name)
 
 
 @dataclass(frozen=True)
 class Asked(Choice):
-    """The arguments of a recipe; two of them may be left out."""
+    """The arguments of a recipe, with the defaults of two in words."""
 
     memory: Annotated[MemoryName | None, option("{ntm,lrua,dnc}", "as in the paper")] = None
     programs: Annotated[Integer, option("INT", "as in the paper")] = None
@@ -48,40 +46,39 @@ class Asked(Choice):
 
 @dataclass(frozen=True)
 class Running:
-    """How and where a run is trained, which does not change its outcome."""
+    """How and where a run is trained; nothing here changes its outcome."""
 
     out: Annotated[Path | None, option("PATH", "runs/TASK-MODEL-SEED")] = None
-    """The run's directory."""
-    start: Annotated[Path | None, option("PATH", "weights drawn by the seed")] = None
-    """Start from the best machine of this run, or from one that was saved; it keeps its options but for those given."""
+    """Directory of the run."""
+    start: Annotated[Path | None, option("PATH", "random weights")] = None
+    """Start from the best machine of this run, or from a saved machine; it keeps its options unless they are given."""
     dry_run: bool = False
-    """Print the whole experiment as JSON, and train nothing."""
+    """Print the whole experiment as JSON without training."""
     data_dir: DataDir = None
-    """Where the data sets are; see nsm data."""
+    """Directory of the data sets; see nsm data."""
     backend: str = "auto"
-    """auto, reference or fused."""
+    """auto, reference (plain PyTorch) or fused (CPU kernels)."""
     device: str = "cpu"
-    """Any torch device, for the reference back end; under torchrun, cuda is one GPU for each process."""
+    """Any PyTorch device, for the reference backend; under torchrun, cuda is one GPU per process."""
     threads: int = 1
-    """Threads of the kernels, for batches above 8; of torch in the reference."""
+    """Threads of the kernels, used for batches above 8; of PyTorch in the reference."""
     tensorboard: bool = False
-    """Write TensorBoard events into the run's directory while it trains."""
+    """Write TensorBoard events to the directory of the run."""
     wandb: Annotated[str | None, option("PROJECT", "none")] = None
-    """Send metrics to this project of Weights & Biases while it trains."""
+    """Send metrics to this Weights & Biases project."""
     imports: Plugins = ()
-    """Modules with tasks or memories of your own, to import first."""
+    """Modules with your own tasks or memories, imported first."""
     json: bool = False
     """Print the result as JSON."""
 
     def check(self) -> None:
-        """Refuse what can be known to be wrong without the tree."""
+        """Check all that can be checked without the tree."""
         thread_count(self.threads)
         choose("backend", self.backend, BACKENDS)
         look_in(self.data_dir)
         load_plugins(self.imports)
 
     def train(self, recipe: Recipe, experiment: Experiment, start: Start | None) -> None:
-        """Train what the tree says."""
         from nsm.bar import ProgressBar
         from nsm.training import callbacks
         from nsm.training.distribution import joined
@@ -114,10 +111,13 @@ class Running:
 
 @dataclass(frozen=True)
 class Train:
-    """Train a machine on a task. A run that was stopped resumes when the same command is given again.
+    """Train a machine on a task. The same command resumes a run that was stopped.
 
-    nsm train TASK --help lists every option of that task's experiment, with the value it has. Ends with code 1 if the
-    loss or a weight is no longer a finite number, 75 if the run was stopped.
+    nsm train TASK --help lists every option of that task's experiment with its value. The time it will take is shown
+    after the first seconds. Ends with code 1 if the loss or a weight is not finite, 75 if the run was stopped.
+
+    Tasks joined by + are learned in sequence: copy+repeat-copy. omniglot-10 has 10 classes, babi-1,4 these two tasks.
+    Your own task is my_tasks:Reverse.
 
     Example: nsm train copy --model nutm --programs 2 --seed 0 --out runs/copy
 
@@ -125,19 +125,17 @@ class Train:
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
-    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, omniglot, babi; several of
-    the first ones joined by +; omniglot-10, babi-1,4; or a task of your own, my_tasks:Reverse."""
+    """copy, long-copy, repeat-copy, associative-recall, ngrams, priority-sort, continual, omniglot or babi."""
     running: Annotated[Running, _prefix("")] = Running()
 
 
 def main(arguments: list[str]) -> None:
-    """Parse `nsm train TASK …` and do it."""
     if not arguments or arguments[0] in ("-h", "--help"):
         parse(Train, "nsm train", arguments, None, *CONFIG)
     name, rest = arguments[0], arguments[1:]
     command = f"nsm train {name}"
     _check_name(name)
-    # First what decides the tree: arguments of the recipe. Then everything, with the values that the tree has.
+    # First the arguments of the recipe, which decide the tree; then all options, with the tree's values as defaults.
     asked = [argument for argument in rest if argument not in ("-h", "--help")]
     first, _ = parse_known(_options(), command, asked, None, *CONFIG)
     first.running.check()
@@ -156,21 +154,21 @@ def main(arguments: list[str]) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Refuse a task that there is not; the module of one's own is imported, as the user names it."""
+    """Refuse an unknown task; a module that the user names is imported."""
     if name.startswith("-"):
         raise UserError("the task comes first: nsm train TASK …")
     if ":" in name:
         load_plugins((name.partition(":")[0],))
     elif "+" in name:
         for part in name.split("+"):
-            if part != "ngrams":  # of which the recipe says why not
+            if part != "ngrams":  # the recipe says why not
                 choose("subtask", part, SUBTASKS)
     elif name.partition("-")[0] not in ("omniglot", "babi"):
         choose("task", name, RECIPES)
 
 
 def _options(recipe: Recipe | None = None, experiment: Experiment | None = None) -> type[Any]:
-    """A class with a field for everything that can be set: of every recipe, of this one, and of the tree."""
+    """A class with a field for each part that has options: of every recipe, of this one, and of the tree."""
     parts: list[tuple[str, Any, Any]] = [
         ("choice", Annotated[Asked, _prefix("")], Asked()),
         ("running", Annotated[Running, _prefix("")], Running()),
@@ -205,15 +203,14 @@ def _starting(experiment: Experiment, start: Start, choice: Choice) -> Experimen
     }
     for name, (here, there) in differing.items():
         if here != there and (name == "model" or getattr(choice, name) is not None):
-            raise UserError(f"--{name} must be {there} like the machine of {start.path}, was {here}")
-    # Keys of a trained machine are where its programs are looked for: to push them apart again is to lose it.
+            raise UserError(f"--{name} must be {there}, like the machine of {start.path}, was {here}")
+    # The loss on keys would push the keys of a trained machine apart, and its programs would be lost.
     schedule = replace(experiment.schedule, key_loss=0.0)
     return replace(experiment, machine=start.machine, schedule=schedule, start=start.digest)
 
 
 def _changed(experiment: Experiment, given: Any) -> Experiment:
-    """The experiment with the options that were given; a machine has as many channels as its task, unless it is one
-    that was trained."""
+    """The experiment with the given options; a new machine has as many channels as its task."""
     task = given.task_options
     parts: dict[str, Any] = {part: getattr(given, f"{part}_options", None) for part in MACHINE}
     if experiment.start is None:
@@ -228,7 +225,7 @@ def _changed(experiment: Experiment, given: Any) -> Experiment:
 
 
 def describe(experiment: Experiment, outcome: Outcome) -> Iterator[str]:
-    """How a run ended, in plain words."""
+    """How a run ended, in words."""
     from nsm.training.result import solves
 
     words = {True: f", solved at iteration {outcome.solved_step or 0:,}", False: ", not solved", None: ""}

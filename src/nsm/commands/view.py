@@ -9,8 +9,8 @@ from typing import Annotated
 import tyro
 
 from nsm.checks import UserError, at_least
-from nsm.commands.sequences import USUAL, RunDirectory, SequencesOptions
-from nsm.commands.terminal import option
+from nsm.commands.options import RunDirectory, option
+from nsm.commands.sequences import USUAL, SequencesOptions
 from nsm.screen import console
 
 MOST_SAMPLES = 50
@@ -19,30 +19,30 @@ FIGURES = (".svg", ".pdf", ".png")
 
 @dataclass(frozen=True)
 class View:
-    """Watch a trained machine at work: writes one page that opens in any browser, without a network.
+    """Watch a trained machine compute: writes one page that opens in any browser, without a network.
 
-    The machine itself is in the page: it works on what you put in. To begin with there are the first sequences of the
-    test, and the best and the worst of the first 50. Ranges are one number or two: 120, or 10-20.
+    The machine itself runs in the page, on any input you give it. The page starts with the first test sequences, and
+    the best and the worst of the first 50. A range is one number or two: 120, or 10-20.
 
     Example: nsm view runs/copy --length 30 --out copy.html
     """
 
     directory: RunDirectory
-    """A run's directory."""
+    """Directory of the run."""
     out: Annotated[Path | None, option("PATH", "RUN/view.html")] = None
     """The page."""
     figure: Annotated[Path | None, option("PATH", "none")] = None
     """Also draw the first sequence to this file: .svg, .pdf or .png."""
     beside: Annotated[Path | None, option("RUN", "none")] = None
-    """Another run, whose machine is shown the same: an NTM beside a NUTM, say."""
+    """Another run, whose machine is given the same input: an NTM beside a NUTM, say."""
     samples: int = 3
-    """How many test sequences, besides the best and the worst."""
+    """Number of test sequences, besides the best and the worst."""
     serve: bool = False
     """Also serve the page on this machine (127.0.0.1) until stopped."""
-    port: Annotated[int, tyro.conf.arg(help_behavior_hint="(default: any that is free)")] = 0
-    """Where to serve it."""
+    port: Annotated[int, tyro.conf.arg(help_behavior_hint="(default: any free port)")] = 0
+    """Port to serve the page on."""
     put_to: SequencesOptions = USUAL
-    """Which machine of the run, and which sequences it is put to."""
+    """Which machine of the run, on which sequences."""
 
     def run(self) -> None:
         at_least("port", self.port, 0)
@@ -70,4 +70,4 @@ class View:
         if self.serve:
             from nsm.commands.serve import serve
 
-            serve(text, self.port, lambda address: say(f"Serving it at {address}; stop with Ctrl-C."))
+            serve(text, self.port, lambda address: say(f"The page is served at {address} until you press Ctrl-C."))

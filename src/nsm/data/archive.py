@@ -1,7 +1,7 @@
-"""Files and archives of others, read within limits: nothing is unpacked, and nothing larger than it should be is held.
+"""Files and archives from elsewhere, read within limits: nothing is unpacked to disk, nothing oversized is kept.
 
-What a header says of sizes is checked before anything is read, and never relied on: no more is decompressed than the
-limits allow.
+Sizes in headers are checked before anything is read, and never trusted: no more is decompressed than the limits
+allow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENCRYPTED = 0x41
 
 
 class Limits(NamedTuple):
-    """What an archive may have: that of the released data set, and room."""
+    """The most an archive may have: what the released data set has, with a margin."""
 
     packed: int
     """bytes of the archive itself"""
@@ -46,7 +46,7 @@ def read_file(path: Path, most: int) -> bytes:
     """The content of a regular file of at most `most` bytes.
 
     Raises:
-        UserError: it is something else, larger, or can't be read.
+        UserError: it is not a regular file, is larger, or can't be read.
     """
     try:
         return read(path, most)
@@ -58,13 +58,13 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def read_tar(path: Path, limits: Limits, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """The wanted members of a .tar.gz, which is read to its end: that has a checksum.
+    """The wanted members of a .tar.gz, read to the end, where the checksum is.
 
-    Headers are read one by one. `tarfile` would follow chains of them, of any length and any size, for long names and
-    sparse files, which no data set here has.
+    Headers are read one by one. `tarfile` would follow chains of any length and size for long names and sparse files,
+    which no data set here has.
 
     Raises:
-        UserError: it is damaged, exceeds the limits, or holds something else than files and directories.
+        UserError: it is damaged, exceeds the limits, or contains anything but files and directories.
     """
     stream = _Stream(path, read_file(path, limits.packed), limits.unpacked)
     members = 0
@@ -77,7 +77,7 @@ def read_tar(path: Path, limits: Limits, wanted: Callable[[str], bool]) -> Itera
             stream.read(-member.size % tarfile.BLOCKSIZE)
             if member.type in _EXTENSIONS:
                 if b" path=" in content or b" GNU.sparse." in content:
-                    raise UserError(f"{path} holds a sparse file or a long name, which the released archive has not")
+                    raise UserError(f"{path} contains a sparse file or a long name; the released archive has neither")
             elif member.type in _FILES:
                 if wanted(member.name):
                     yield member.name, content
@@ -89,7 +89,7 @@ def read_tar(path: Path, limits: Limits, wanted: Callable[[str], bool]) -> Itera
 
 
 class _Stream:
-    """What a gzip file unpacks to, as far as the limit."""
+    """The content of a gzip file, up to a limit."""
 
     def __init__(self, path: Path, packed: bytes, most: int) -> None:
         self._path, self._most, self._left = path, most, most
@@ -122,13 +122,13 @@ class Zip:
     """A zip archive.
 
     Raises:
-        UserError: it is damaged, exceeds the limits, or members are encrypted or compressed in another way than usual.
+        UserError: it is damaged, exceeds the limits, or has members that are encrypted or not compressed by deflate.
     """
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self._path = path
         content = read_file(path, limits.packed)
-        # Before the list of members is read, whose entries begin like this.
+        # Entries of the list of members begin like this; they are counted before the list is read.
         if content.count(b"PK\x01\x02") > limits.members:
             raise _too_many(path, limits)
         try:
@@ -152,7 +152,7 @@ class Zip:
         return self._archive.namelist()
 
     def read(self, name: str) -> bytes:
-        """A member. Its size is asked for: without it, all that is there would be decompressed first, then cut."""
+        """A member. Reading is limited to its size: otherwise all of it would be decompressed first, then cut."""
         try:
             with self._archive.open(name) as file:
                 return file.read(self._archive.getinfo(name).file_size + 1)
@@ -164,13 +164,13 @@ class Zip:
 
 
 def _check(path: Path, limits: Limits, number: int, name: str, size: int) -> None:
-    """Whether the member of this number may be there."""
+    """Refuse a member that exceeds the limits, or whose name is unsafe."""
     if number > limits.members:
         raise _too_many(path, limits)
     if not 0 <= size <= limits.member:
         raise UserError(f"{path}: {brief(name)!r} has {size:,} bytes; it should have at most {limits.member:,}")
     if "\0" in name or name.startswith("/") or ".." in name.split("/"):
-        raise UserError(f"{path}: {brief(name)!r} is no name that a member should have")
+        raise UserError(f"{path}: {brief(name)!r} is not a safe name for a member")
 
 
 def _too_many(path: Path, limits: Limits) -> UserError:

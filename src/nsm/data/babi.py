@@ -33,30 +33,29 @@ FILES = (
     RemoteFile(
         ARCHIVE,
         (f"https://s3.amazonaws.com/text-datasets/babi_{ARCHIVE}",),
-        checksum=None,  # none was released: what the archive holds is compared, file by file
+        checksum=None,  # none was released: the files in the archive are compared one by one
         unpacked=FOLDER,
     ),
 )
 SPLITS = ("train", "test")
 TASKS = range(1, 21)
 TRAINING_STORIES = (2000, 2000, 2000, 10000, *[2000] * 10, 2500, 10000, 1250, 1978, 10000, 933)
-"""Of the released files, task by task: what an epoch is made of, known before any file is read."""
+"""Stories of each task in the released files: the size of an epoch, known before any file is read."""
 PROTOCOLS = ("paper", "authors")
 MOST_WORDS = 800
-"""The published code leaves longer training stories out."""
+"""The published code omits longer training stories."""
 LIMITS = Limits(packed=64 << 20, members=4096, member=16 << 20, unpacked=512 << 20)
-"""Of an archive; three to four times what the released one has, its other languages and all: 16 MB packed, the largest
-file 5.4 MB."""
+"""Three to four times the released archive, which has 16 MB, other languages included, and a largest file of 5.4 MB."""
 MOST_TEXT, MOST_LINES = 80 << 20, 3_000_000
-"""Of all files that are kept, en and en-10k: twice the released, which have 38.6 MB and 1,130,337 lines."""
+"""For all files of en and en-10k: twice the released ones, which have 38.6 MB and 1,130,337 lines."""
 MOST_CACHED = 1 << 30
 ENCODING = 1
-"""Goes up when the same files would be encoded differently."""
+"""Raised whenever the same files are encoded differently."""
 
 
 @cache
 def released() -> dict[str, str]:
-    """The released files, the 1,000-question ones too, with the git blob hash of each."""
+    """The released files, those with 1,000 questions included, each with its git blob hash."""
     lines = (files("nsm.data") / "babi-files.txt").read_text(encoding="utf-8").splitlines()
     return {name: digest for digest, name in map(str.split, lines)}
 
@@ -68,7 +67,7 @@ def file_name(task: int, split: str) -> str:
 
 
 def blob_hash(content: bytes) -> str:
-    """What git would call a file of this content."""
+    """The git blob hash of a file with this content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
@@ -86,7 +85,7 @@ class Archive:
         return hashlib.sha256(read_file(self.path, LIMITS.packed)).hexdigest()
 
     def read(self) -> dict[str, bytes]:
-        """The released files that are there, by name."""
+        """The released files it contains, by name."""
         members = read_tar(self.path, LIMITS, lambda name: _short(name) in released())
         return _collect(self.path, ((_short(name), content) for name, content in members))
 
@@ -118,28 +117,24 @@ def _collect(path: Path, contents: Iterable[tuple[str, bytes]]) -> dict[str, byt
     text = lines = 0
     for name, content in contents:
         if name in found:
-            raise UserError(f"{path} holds {name} twice")
+            raise UserError(f"{path} contains {name} twice")
         found[name] = content
         text += len(content)
         lines += content.count(b"\n")
         if text > MOST_TEXT or lines > MOST_LINES:
-            raise UserError(
-                f"{path} holds more than {MOST_TEXT:,} bytes or {MOST_LINES:,} lines: bAbI has half of that"
-            )
+            raise UserError(f"{path} has more than {MOST_TEXT:,} bytes or {MOST_LINES:,} lines; bAbI has half as many")
     return found
 
 
 def locate(root: Path) -> Archive | Folder:
-    """Where the files are; an unpacked directory goes before the archive it came from."""
+    """Where the files are; an unpacked directory takes precedence over the archive."""
     directory = root / NAME
     for folder in (directory / FOLDER, directory):
         if (folder / "en-10k").is_dir():
             return Folder(folder)
     if os.path.lexists(directory / ARCHIVE):
         return Archive(directory / ARCHIVE)
-    raise UserError(
-        f"bAbI is not in {directory}: get it with nsm data fetch babi, or put {ARCHIVE} there, unpacked or not"
-    )
+    raise UserError(f"bAbI is not in {directory}: run nsm data fetch babi, or put {ARCHIVE} there, unpacked or not")
 
 
 def check(root: Path) -> Finding:
@@ -155,7 +150,7 @@ def check(root: Path) -> Finding:
         same = len(names) - len(missing) - len(different)
         lines.append(f"{folder}: {same} of {len(names)} files are the released ones, byte for byte")
         problems += [f"{name} is not the released file; results that use it will say so" for name in different]
-        if folder == "en-10k":  # the only ones that are read
+        if folder == "en-10k":  # the only files that are used
             problems += [f"{name} is missing" for name in missing]
             complete = not missing
     if complete:
@@ -167,29 +162,29 @@ def check(root: Path) -> Finding:
     return Finding(lines, problems)
 
 
-# --- what is in them --------------------------------------------------------------------------------------------------
+# --- contents ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """All stories of the twenty tasks, and what has to be said about them."""
+    """All stories of the twenty tasks, and notes on them."""
 
     train: EncodedStories
     test: EncodedStories
     missing: tuple[str, ...]
-    """Files that are not there."""
+    """Missing files."""
     notes: dict[int, tuple[str, ...]]
-    """What a result on a task has to say: files that are not the released ones, what was left out."""
+    """Notes that a result on a task must carry: files that differ from the released ones, omissions."""
 
 
 @lru_cache(maxsize=4)
 def load(root: Path, protocol: str = "paper") -> Corpus:
-    """Read all stories, once in a process, and from the cache where the same files have been read before.
+    """Read all stories, once per process, and from the cache if the same files have been read before.
 
     Args:
         root: the data directory.
-        protocol: "paper", all of every file; or "authors", which leaves out, as the published code does, lines that say
-            the same as the line before them, and training stories of more than 800 words.
+        protocol: "paper" uses all of every file; "authors" omits, as the published code does, lines that repeat the
+            line before them, and training stories of more than 800 words.
     """
     choose("protocol", protocol, PROTOCOLS)
     source = locate(root)
@@ -207,7 +202,7 @@ def load(root: Path, protocol: str = "paper") -> Corpus:
 
 
 def build(content: dict[str, bytes], protocol: str) -> Corpus:
-    """Parse and encode the files that are there."""
+    """Parse and encode the files that exist."""
     missing: list[str] = []
     notes: dict[int, list[str]] = {task: [] for task in TASKS}
 
@@ -224,7 +219,7 @@ def build(content: dict[str, bytes], protocol: str) -> Corpus:
                 text = content[name].decode("ascii")
             except UnicodeDecodeError as error:
                 line = content[name].count(b"\n", 0, error.start) + 1
-                raise UserError(f"{name}, line {line}: it holds a byte that is no ASCII character") from None
+                raise UserError(f"{name}, line {line}: it contains a byte that is not ASCII") from None
             found = stories.parse(text, name)
             if protocol == "authors":
                 found, left_out = _as_the_authors(found, split)
@@ -236,7 +231,7 @@ def build(content: dict[str, bytes], protocol: str) -> Corpus:
 
 
 def _as_the_authors(found: list[Story], split: str) -> tuple[list[Story], list[str]]:
-    """Less of the stories, as in the published code, and what is left out in words."""
+    """The stories that the published code uses, and a note on each kind of omission."""
     shorter = [stories.without_repetitions(story) for story in found]
     kept = [story for story in shorter if split == "test" or stories.length(story) <= MOST_WORDS]
     repeated = sum(map(len, found)) - sum(map(len, shorter))
@@ -244,9 +239,9 @@ def _as_the_authors(found: list[Story], split: str) -> tuple[list[Story], list[s
     questions -= sum(bool(line.answer) for story in shorter for line in story)
     said = []
     if repeated:
-        said.append(f"{repeated:,} repeated lines left out, {questions:,} questions among them")
+        said.append(f"{repeated:,} repeated lines omitted, including {questions:,} questions")
     if len(kept) < len(shorter):
-        said.append(f"{len(shorter) - len(kept):,} stories of more than {MOST_WORDS} words left out")
+        said.append(f"{len(shorter) - len(kept):,} stories of more than {MOST_WORDS} words omitted")
     return kept, said
 
 
@@ -254,7 +249,7 @@ def _write_cache(path: Path, corpus: Corpus) -> None:
     arrays: dict[str, Any] = {}
     for split in SPLITS:
         part: EncodedStories = getattr(corpus, split)
-        asked = part.answers[part.answers >= 0]  # where they belong is where a blank is shown
+        asked = part.answers[part.answers >= 0]  # they belong to the steps that show a blank
         arrays |= {f"{split}.shown": part.shown, f"{split}.answers": asked, f"{split}.starts": part.starts}
         arrays[f"{split}.task"] = part.task
     said = json.dumps({"missing": corpus.missing, "notes": corpus.notes})
@@ -264,7 +259,7 @@ def _write_cache(path: Path, corpus: Corpus) -> None:
 
 
 def _read_cache(path: Path) -> Corpus | None:
-    """What was kept, None if nothing was or it is damaged: it can always be made again."""
+    """The cached corpus; None if there is none or it is damaged, since it can always be rebuilt."""
     try:
         with np.load(io.BytesIO(read_file(path, MOST_CACHED)), allow_pickle=False) as kept:
             said = json.loads(str(kept["said"]))

@@ -4,7 +4,7 @@ In the data directory, as in the official download:
 
     omniglot/images_background.zip      30 alphabets, 964 characters     or unpacked: omniglot/images_background/
     omniglot/images_evaluation.zip      20 alphabets, 659 characters     or unpacked: omniglot/images_evaluation/
-    omniglot/split.txt                  only for a set of your own: its characters, and which are for training
+    omniglot/split.txt                  only for your own set of characters: which of them are for training
 
 Archives are read, never unpacked. The 1,623 characters are split by character
 into 1,200 for training and 423 for testing, as `omniglot-split.txt` beside this file has it.
@@ -45,20 +45,20 @@ FILES = tuple(
         ("images_evaluation", "md5:6b91aef0f799c5bb55b94e3f2daec811"),
     )
 )
-HELP = f"`nsm data fetch {NAME}` gets it"
+HELP = f"`nsm data fetch {NAME}` downloads it"
 LIMITS = Limits(packed=32 << 20, members=65_536, member=64 << 10, unpacked=32 << 20)
-"""Of an archive; three times what the larger released one has: 9.5 MB packed, 20,275 members. A drawing has 0.5 KB."""
+"""Three times the larger released archive: 9.5 MB, 20,275 members. A drawing has 0.5 KB."""
 MOST_SPLIT = 1 << 20
-"""Bytes of a split; that of all characters has 80 thousand."""
+"""Bytes of a split file; that of all characters has 80 thousand."""
 DRAWINGS = 20
 SIDE = 105
 """Pixels of a drawing's side."""
 SMALL_SIDE = 20
-"""Pixels of the side of what a machine sees."""
+"""Pixels per side of the images a machine sees."""
 FINE_SIDE = 2 * SMALL_SIDE + 1
-"""Points of the side of what is kept; see `shrink`."""
+"""Points per side of the images that are cached; see `shrink`."""
 _RECIPE = "1"
-"""What the cache is for: to be changed with the way that images are made."""
+"""Part of the cache's key: to be changed whenever images are made differently."""
 
 
 class Characters(NamedTuple):
@@ -67,7 +67,7 @@ class Characters(NamedTuple):
     images: npt.NDArray[np.uint8]
     """(characters, 20, 41, 41), see `shrink`"""
     train: npt.NDArray[np.int64]
-    """which characters are for training"""
+    """indices of the training characters"""
     test: npt.NDArray[np.int64]
 
 
@@ -85,10 +85,10 @@ class _Part(NamedTuple):
 
 @cache
 def load(root: Path) -> Characters:
-    """The characters in a data directory: from the cache, or read and cached, which takes some seconds, once.
+    """The characters in a data directory, from the cache if possible; the first time takes some seconds.
 
     Raises:
-        UserError: something is missing or damaged: which file, and how to get it.
+        UserError: something is missing or damaged; the message names the file and how to get it.
     """
     split = _split(root / NAME)
     places = _places(root / NAME)
@@ -100,7 +100,7 @@ def load(root: Path) -> Characters:
     shape = (len(split), DRAWINGS, FINE_SIDE, FINE_SIDE)
     images = None if path is None else _cached(path, shape)
     if images is None:
-        logger.warning("nsm: reading the drawings in %s, once; this takes some seconds …", root / NAME)
+        logger.warning("nsm: reading the drawings in %s; this takes some seconds, once …", root / NAME)
         with _help():
             characters = _read([_open(place) for place in places], split)
             images = np.empty(shape, dtype=np.uint8)
@@ -127,8 +127,8 @@ def _cached(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8] | None:
 def shrink(drawings: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
     """Ink (…, 105, 105) → 41 × 41 points, each the share of ink, 0 to 255, in the pixel of a 20 × 20 image around it.
 
-    Points lie half such a pixel apart, the first and the last on the image's edges. So `[1::2, 1::2]` is the 20 × 20
-    image itself, and one that is turned or moved a little is interpolated from points that are blurred no more than it.
+    Points are half such a pixel apart, the first and the last on the image's edges. So `[1::2, 1::2]` is the 20 × 20
+    image itself, and a slightly rotated or shifted image is interpolated from points that are no more blurred.
     """
     pixel = SIDE / SMALL_SIDE
     centre = np.arange(FINE_SIDE)[:, None] * pixel / 2
@@ -140,16 +140,16 @@ def shrink(drawings: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
 
 
 def _read(parts: list[_Part], split: dict[str, str]) -> Iterator[npt.NDArray[np.bool_]]:
-    """The ink of every character of the split, (20, 105, 105) each; that all are there is known before the first."""
+    """The ink of every character of the split, (20, 105, 105) each; none is read if one is missing."""
     where = {character: part for part in parts for character in part.characters}
     for character in split:
         part = where.get(character)
         if part is None:
             folder = next((part.path for part in parts if part.path.stem == character.split("/")[0]), parts[0].path)
-            raise UserError(f"{folder} is not whole: it has no {brief(character)}")
+            raise UserError(f"{folder} is incomplete: {brief(character)} is missing")
         found = len(part.characters[character])
         if found != DRAWINGS:
-            raise UserError(f"{part.path} is not whole: {brief(character)} has {found:,} drawings of {DRAWINGS}")
+            raise UserError(f"{part.path} is incomplete: {brief(character)} has {found:,} of {DRAWINGS} drawings")
     return (
         np.stack([_drawing(where[character], name) for name in where[character].characters[character]])
         for character in split
@@ -162,7 +162,7 @@ def _drawing(part: _Part, name: str) -> npt.NDArray[np.bool_]:
     content = io.BytesIO(part.read(name))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large images, which are not decoded, and of odd parts of small ones
+            warnings.simplefilter("ignore")  # about large images, which are not decoded, and odd chunks of small ones
             with Image.open(content, formats=["PNG"]) as image:
                 pixels = f"{image.width:,}×{image.height:,}"
                 if image.size == (SIDE, SIDE):
@@ -176,18 +176,18 @@ def _drawing(part: _Part, name: str) -> npt.NDArray[np.bool_]:
 
 @contextmanager
 def _help() -> Iterator[None]:
-    """What is wrong with the files, and what to do about it."""
+    """Add to an error about the files how to replace them."""
     try:
         yield
     except UserError as error:
-        raise UserError(f"{error}; {HELP} once it is out of the way") from None
+        raise UserError(f"{error}; remove it, then {HELP}") from None
 
 
 # --- what there is ----------------------------------------------------------------------------------------------------
 
 
 def check(root: Path) -> Finding:
-    """Look at every drawing in a data directory."""
+    """Check every drawing in a data directory."""
     finding = Finding()
     try:
         split = _split(root / NAME)
@@ -203,14 +203,14 @@ def check(root: Path) -> Finding:
                 pass
         purposes = list(split.values())
         counts = f"{purposes.count('train'):,} characters for training, {purposes.count('test'):,} for testing"
-        finding.lines.append(f"all whole: {counts}")
+        finding.lines.append(f"complete: {counts}")
     except UserError as error:
         finding.problems.append(str(error))
     return finding
 
 
 def _split(directory: Path) -> dict[str, str]:
-    """Every character, in the order of the array it is kept in, and what it is for: "train" or "test"."""
+    """Every character, in the order of the array, and its purpose: "train" or "test"."""
     own = directory / "split.txt"
     if os.path.lexists(own):
         content = read_file(own, MOST_SPLIT)
@@ -219,12 +219,12 @@ def _split(directory: Path) -> dict[str, str]:
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        raise UserError(f"{own} is no text") from None
+        raise UserError(f"{own} is not a text file") from None
     split = {}
     for number, line in enumerate(lines, 1):
         purpose, _, character = line.partition(" ")
         if purpose not in ("train", "test") or not character:
-            raise UserError(f"{own}, line {number}: it must be train or test and a character, was {brief(line)!r}")
+            raise UserError(f"{own}, line {number}: must be train or test and a character, was {brief(line)!r}")
         split[character] = purpose
     for purpose in ("train", "test"):
         if purpose not in split.values():
@@ -249,10 +249,10 @@ def _is_archive(place: Path) -> bool:
 
 
 def _digest(place: Path) -> str:
-    """What changes when the content does."""
+    """A digest that changes with the content."""
     if _is_archive(place):
         return hashlib.sha256(read_file(place, LIMITS.packed)).hexdigest()
-    try:  # not the bytes of twenty thousand small files: their sizes and dates
+    try:  # sizes and dates, not the bytes of twenty thousand small files
         stats = [(str(file), file.stat()) for file in _files(place)]
     except OSError as error:
         raise UserError(f"{error.filename} can't be read: {error.strerror}") from None
@@ -276,7 +276,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _by_character(names: list[str], part: str) -> dict[str, list[str]]:
-    """The drawings of each character; whatever else an archive holds is left alone."""
+    """The drawings of each character; other members of an archive are ignored."""
     found: dict[str, list[str]] = {}
     for name in sorted(names):
         match = re.fullmatch(rf"({part}/[^/]+/character\d+)/\d+_\d+\.png", name)

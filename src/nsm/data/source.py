@@ -1,4 +1,4 @@
-"""Where data sets lie, and how they get there: one data directory with a directory per data set."""
+"""Where data sets are and how to download them: one data directory with a directory per data set."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class RemoteFile:
 
     name: str
     addresses: tuple[str, ...]
-    """Where it can be had, tried in this order."""
+    """Where to download it, tried in this order."""
     checksum: str | None
-    """Algorithm and digest, "md5:…" or "sha256:…"; only a download is judged by it. None: by what it holds."""
+    """Algorithm and digest, "md5:…" or "sha256:…", by which a download is verified. None: by its content."""
     unpacked: str | None = None
-    """The directory this archive unpacks to: where that lies, the archive is not needed."""
+    """The directory this archive unpacks to: if it exists, the archive is not needed."""
 
     def __post_init__(self) -> None:
         if self.checksum is None and not all(address.startswith("https://") for address in self.addresses):
@@ -31,14 +31,14 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of a data set, and what is wrong with it: a sentence each."""
+    """What was found of a data set and what is wrong with it, one sentence each."""
 
     lines: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 def root(override: Path | None = None) -> Path:
-    """The data directory: `override`, or what NSM_DATA says, or `nsm` in the user's data directory."""
+    """The data directory: `override`, or NSM_DATA, or `nsm` in the user's data directory."""
     if override is not None:
         return override
     if os.environ.get(VARIABLE):
@@ -47,7 +47,7 @@ def root(override: Path | None = None) -> Path:
 
 
 def look_in(directory: Path | None) -> None:
-    """Make `directory` the data directory of this process and of those it starts; None leaves it as it is."""
+    """Make `directory` the data directory of this process and its children; None leaves it unchanged."""
     if directory is None:
         return
     if not directory.is_dir():
@@ -56,16 +56,16 @@ def look_in(directory: Path | None) -> None:
 
 
 def fetch(files: Sequence[RemoteFile], directory: Path) -> list[Path]:
-    """Download what is not there yet, and return it. A file appears whole and verified, or not at all.
+    """Download what is missing, and return it. A file appears complete and verified, or not at all.
 
     Raises:
-        UserError: a file can't be had, or is not what it should be: which, from where, and where to put it by hand.
+        UserError: a download fails or its checksum is wrong; the message says where to put the file by hand.
     """
     return [_download(file, directory) for file in files if not _in_place(file, directory)]
 
 
 def _in_place(file: RemoteFile, directory: Path) -> bool:
-    """Whether a file need not be had; what is in place is judged by what it holds, when it is checked or read."""
+    """Whether a file need not be downloaded; what is in place is verified when it is checked or read."""
     return (directory / file.name).exists() or (file.unpacked is not None and (directory / file.unpacked).is_dir())
 
 
@@ -79,10 +79,10 @@ def _download(file: RemoteFile, directory: Path) -> Path:
             directory.mkdir(parents=True, exist_ok=True)
             return Path(pooch.retrieve(address, known_hash=file.checksum, fname=file.name, path=directory))
         except ValueError:
-            reasons.append(f"what {address} gives has another checksum than {file.checksum}")
-        except OSError as error:  # those of the network are among them
-            reasons.append(f"{address} can't be had: {_first_line(error)}")
-    raise UserError(f"{'; '.join(reasons)}; get {file.name} by hand and put it into {directory}")
+            reasons.append(f"the download from {address} does not have the checksum {file.checksum}")
+        except OSError as error:  # network errors included
+            reasons.append(f"{address} can't be downloaded: {_first_line(error)}")
+    raise UserError(f"{'; '.join(reasons)}; download {file.name} by hand and put it into {directory}")
 
 
 def _first_line(error: OSError) -> str:

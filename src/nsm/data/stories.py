@@ -1,7 +1,7 @@
 """Stories with questions: the text format of bAbI, and stories as numbers.
 
-A line is a number, then a sentence, or a question with its answer and the lines that support it, separated by tabs. The
-number begins at 1 in every story. Words are lower case; "." and "?" are words of their own.
+A line is a number, then a sentence, or a question with its answer and its supporting lines, separated by tabs. Numbers
+start at 1 in every story. Words are lower case; "." and "?" are words, too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Numbers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.int16]
 
 BLANK = "-"
-"""What is shown where a word of the answer is asked for."""
+"""The input at a step whose output is a word of the answer."""
 _DIGITS = 6
-"""Of a line's number, at most."""
+"""The most digits a line number may have."""
 
 
 @cache
@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """What a machine sees: the words, and a blank for every word of the answer."""
+        """The input: the words, then a blank for every word of the answer."""
         return self.words + (BLANK,) * len(self.answer)
 
 
@@ -56,13 +56,13 @@ def split(sentence: str) -> tuple[str, ...]:
     """The words of a sentence; each must be known.
 
     Raises:
-        UserError: it holds something that is no word, or one that bAbI has not.
+        UserError: it contains something that is not a word of bAbI.
     """
     words = tuple(sys.intern(found[0]) for found in re.finditer(r"[a-z]+|[^a-z\s]", sentence.lower()))
     for word in words:
         if word == BLANK or word not in vocabulary():
-            kind = "word" if word.isalpha() else "sign"
-            raise UserError(f"the {kind} {brief(word)!r} is not one of the {len(vocabulary())} that bAbI is made of")
+            kind = "word" if word.isalpha() else "character"
+            raise UserError(f"the {kind} {brief(word)!r} is not one of the {len(vocabulary())} words of bAbI")
     return words
 
 
@@ -74,13 +74,13 @@ def parse_line(text: str) -> Line:
         raise UserError("there is nothing after the line's number")
     asks = words[-1] == "?"
     if len(rest) > 2:
-        raise UserError(f"{len(rest)} tabs: a question has two, before its answer and before the lines that support it")
+        raise UserError(f"{len(rest)} tabs: a question has two, before its answer and before its supporting lines")
     if not rest:
         if asks:
-            raise UserError("a question without an answer: a tab should follow it, then the answer")
+            raise UserError("a question without an answer: a tab and the answer must follow it")
         return Line(words)
     if not asks:
-        raise UserError("an answer to what is no question: it does not end with '?'")
+        raise UserError("an answer without a question: the sentence does not end with '?'")
     answer = tuple(word for part in rest[0].split(",") for word in split(part))
     if not answer:
         raise UserError("a question whose answer is empty")
@@ -91,15 +91,15 @@ def parse(text: str, name: str) -> list[Story]:
     """The stories of a file.
 
     Args:
-        text: the file's content; blank lines mean nothing, and line ends may be those of Windows.
-        name: what a mistake in it is reported under.
+        text: the file's content; blank lines are ignored, Windows line endings allowed.
+        name: the file's name, for error messages.
 
     Raises:
-        UserError: the file is malformed: the file, the line and what is wrong with it.
+        UserError: the file is malformed; the message names the file, the line and the problem.
     """
     stories: list[Story] = []
     last = 0
-    known: dict[str, Line] = {}  # files say the same few thousand things again and again
+    known: dict[str, Line] = {}  # files repeat the same few thousand lines
     for position, line in enumerate(text.split("\n"), start=1):
         line = line.strip()
         if not line:
@@ -114,7 +114,7 @@ def parse(text: str, name: str) -> list[Story]:
                 stories.append([])
             elif int(number) != last + 1:
                 expected = f"1 or {last + 1}" if last else "1"
-                raise UserError(f"its number is {number}, where {expected} should be")
+                raise UserError(f"its number is {number}, expected {expected}")
             last = int(number)
             if content not in known:
                 known[content] = parse_line(content)
@@ -122,17 +122,17 @@ def parse(text: str, name: str) -> list[Story]:
             raise UserError(f"{name}, line {position}: {error}") from None
         stories[-1].append(known[content])
     if not stories:
-        raise UserError(f"{name} holds no story")
+        raise UserError(f"{name} contains no story")
     return stories
 
 
 def without_repetitions(story: Story) -> Story:
-    """The story without lines that say the same as the line before them."""
+    """The story without lines that repeat the line before them."""
     return [line for before, line in zip([None, *story], story, strict=False) if line != before]
 
 
 def length(story: Story) -> int:
-    """How many words a machine is shown."""
+    """The number of input words."""
     return sum(len(line.shown) for line in story)
 
 
@@ -141,9 +141,9 @@ class EncodedStories:
     """Many stories as numbers, one after another.
 
     Attributes:
-        shown: what a machine sees, the number of a word at every step of every story.
+        shown: the input, the number of a word at every step of every story.
         answers: the number of the right answer where `shown` is a blank, −1 elsewhere.
-        starts: where each story begins; one more entry, where the last ends.
+        starts: where each story begins, and where the last one ends.
         task: the number of the task each story belongs to.
     """
 
@@ -154,12 +154,12 @@ class EncodedStories:
 
     @property
     def lengths(self) -> Numbers:
-        """How many steps each story has."""
+        """The steps of each story."""
         return np.diff(self.starts)
 
     @property
     def questions(self) -> int:
-        """How many questions there are; all blanks of one answer follow each other."""
+        """The number of questions; the blanks of one answer are consecutive."""
         asked = self.answers >= 0
         return int(asked[0] + (asked[1:] & ~asked[:-1]).sum()) if asked.size else 0
 
@@ -167,7 +167,7 @@ class EncodedStories:
         return len(self.task)
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> EncodedStories:
-        """Those stories for which `chosen` is true, in order."""
+        """The stories for which `chosen` is true, in order."""
         steps = np.repeat(chosen, self.lengths)
         starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])])
         return EncodedStories(self.shown[steps], self.answers[steps], starts, self.task[chosen])
@@ -200,7 +200,7 @@ def encode(stories: Iterable[tuple[int, Story]]) -> EncodedStories:
 
 
 def sentences(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text that say something, with their positions; numbers that lines may begin with are dropped."""
+    """The non-empty lines of a text with their positions, without the numbers they may begin with."""
     for position, line in enumerate(text.split("\n"), start=1):
         content = re.sub(r"^\s*\d+\s", "", line).strip()
         if content:

@@ -1,4 +1,4 @@
-"""Images turned and moved, from the points that nsm.data.omniglot keeps of them."""
+"""Rotated and shifted images, from the points that nsm.data.omniglot caches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nsm.data.omniglot import SMALL_SIDE
 
 _HALF = SMALL_SIDE / 2
 _PLACES = (np.arange(SMALL_SIDE) - (SMALL_SIDE - 1) / 2) / _HALF
-"""Where the middles of pixels lie, as grid_sample counts: −1 is a drawing's first point, 1 its last."""
+"""Pixel centres in the coordinates of grid_sample: −1 is a drawing's first point, 1 its last."""
 _PARTS = 256
-"""Grey levels are rounded to such a part: places are only good to a millionth, and a point that is hit has to come out
-as it is kept."""
+"""Grey levels are rounded to this fraction: coordinates are only accurate to a millionth, and a point that is hit must
+come out exactly."""
 
 
 def turn_and_move(
@@ -26,9 +26,8 @@ def turn_and_move(
 ) -> npt.NDArray[np.float32]:
     """The points (N, 41, 41) of N drawings → images (N, 20, 20), values 0 to 1.
 
-    All others (N,): by which angle a drawing is turned, counterclockwise, and by how many of the 20 pixels it is moved.
-    What comes from outside the drawing is blank. Turned by a multiple of 90° and not moved, an image consists of kept
-    points: nothing is interpolated.
+    All others (N,): the angle of the counterclockwise rotation, and the shift in units of the 20 pixels. Outside the
+    drawing an image is blank. Rotations by multiples of 90° without a shift need no interpolation.
     """
     c, s = cosine[:, None], sine[:, None]
     y, x = _PLACES - down[:, None] / _HALF, _PLACES - right[:, None] / _HALF

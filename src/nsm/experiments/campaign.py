@@ -1,4 +1,4 @@
-"""Many runs at once: what is finished stays, what is not goes on, and no run takes another one with it."""
+"""Many runs at once: finished ones are kept, unfinished ones resume, and a run that fails stops no other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nsm.checks import Failed, UserError
 from nsm.experiments import results
-from nsm.experiments.engines.engine import Engine, Job, Status
+from nsm.experiments.engines import Engine, Job, Status
 from nsm.experiments.paper import Cell
 from nsm.files import copy_directory_atomically
 from nsm.training.run import Line, RunDirectory
@@ -22,7 +22,7 @@ class RunsFailed(Failed):
 
 Tick = Callable[[dict[Job, Status | None]], None]
 TICK = 1.0
-"""Seconds between two looks at the runs under way."""
+"""Seconds between two updates of the progress."""
 
 
 def jobs(cells: list[Cell], seeds: int, root: Path) -> list[Job]:
@@ -31,10 +31,10 @@ def jobs(cells: list[Cell], seeds: int, root: Path) -> list[Job]:
 
 
 def adopt(campaign: list[Job], root: Path, backend: str = "auto") -> int:
-    """Copy the finished runs under `root` that jobs not yet begun would only repeat; returns how many there were.
+    """Copy finished runs under `root` that jobs not yet begun would only repeat; returns how many.
 
-    Experiments overlap: the NTM of a single task is also the ablation's and the factorial comparison's, and where
-    presets agree one run is both's. What can't be copied is trained.
+    Experiments overlap: the NTM of a single task is also a cell of the ablation and of the factorial comparison, and
+    presets may agree. What can't be copied is trained.
     """
     found = 0
     for job, path in _twins(campaign, root, backend):
@@ -46,21 +46,21 @@ def adopt(campaign: list[Job], root: Path, backend: str = "auto") -> int:
 
 
 def published(campaign: list[Job], root: Path, backend: str = "auto") -> dict[Job, Path]:
-    """The jobs not yet begun whose results `nsm collect` has put under `root`, and where: they need not be run."""
+    """The jobs not yet begun whose results `nsm collect` wrote under `root`, and where: they need not be run."""
     return dict(_twins(campaign, root, backend))
 
 
 def _twins(campaign: list[Job], root: Path, backend: str) -> Iterator[tuple[Job, Path]]:
-    """The jobs not yet begun that would only repeat a finished run under `root`, and where it or its result lies.
+    """The jobs not yet begun that would only repeat a finished run under `root`, and where that run or its result is.
 
-    A configuration with its seed decides every byte of a run on a back end.
+    A configuration with its seed decides every byte of a run on one backend.
     """
     missing = {job.experiment: job for job in campaign if not job.directory.exists()}
     for path in results.find(root).values() if missing else ():
         try:
             record = results.read(path)
         except UserError:
-            continue  # a run that can't be read is no concern of this campaign
+            continue  # an unreadable run is none of this campaign's
         job = missing.get(record.experiment)
         if job is not None and record.outcome is not None and backend in ("auto", record.outcome.backend):
             yield job, path
@@ -69,10 +69,10 @@ def _twins(campaign: list[Job], root: Path, backend: str) -> Iterator[tuple[Job,
 def run(campaign: list[Job], engine: Engine, tick: Tick = lambda _: None) -> dict[Job, Status]:
     """Run all jobs; `tick` is called about once a second with every job that is done or under way.
 
-    A signal is passed on to the runs under way, which save and stop; nothing new is begun.
+    A signal is passed on to the runs under way, which save and stop; no further run starts.
     """
     for job in campaign:
-        # A directory that belongs to another configuration is the user's mistake: say so before anything starts.
+        # A directory of another configuration is the user's mistake: say so before anything starts.
         RunDirectory(job.directory).check(job.experiment)
     ended = {job: Status("done") for job in campaign if RunDirectory(job.directory).outcome() is not None}
     waiting = deque(job for job in campaign if job not in ended)
@@ -99,6 +99,9 @@ def run(campaign: list[Job], engine: Engine, tick: Tick = lambda _: None) -> dic
 
 
 def progress(job: Job) -> tuple[int, Line | None]:
-    """How far a run has come: the step, and the last line of its metrics."""
-    lines = RunDirectory(job.directory).lines()
+    """The step that a run has reached, and the last line of its metrics."""
+    try:
+        lines = RunDirectory(job.directory).lines()
+    except UserError:
+        lines = []  # the run will fail and say why
     return (lines[-1]["step"], lines[-1]) if lines else (0, None)

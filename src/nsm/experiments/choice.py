@@ -1,6 +1,6 @@
-"""What every recipe can be asked for: a model by what it is, a preset, a seed.
+"""The arguments of every recipe: a model, a preset, a seed.
 
-Options of the command line are made of it, so what takes torch is imported where it is used.
+Command-line options are made from them, so modules that need torch are imported where they are used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Model = Literal["nutm", "ntm", "mann", "dnc"]
 MemoryName = Literal["ntm", "lrua", "dnc"]
 Preset = Literal["default", "paper", "authors"]
 MODELS: dict[str, str | None] = {"nutm": None, "ntm": "ntm", "mann": "lrua", "dnc": "dnc"}
-"""The memory of a model with a static interface; stored programs go with any."""
+"""The memory of a model with a static interface; stored programs work with any."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Choice:
     """The arguments of a recipe."""
 
     model: Model = "nutm"
-    """nutm: stored programs on the memory of the task. With a static interface: ntm, mann (on LRUA) or dnc."""
+    """nutm: stored programs on the task's memory. With a static interface: ntm, mann (on LRUA) or dnc."""
     preset: Preset = "default"
-    """default: what learns reliably. paper: the paper's settings. authors: the published code's."""
+    """default: what learns reliably. paper: the paper's settings. authors: settings of the published code."""
     memory: MemoryName | None = None
-    """ntm, lrua or dnc in place of the memory that the paper has for the task."""
+    """ntm, lrua or dnc, in place of the paper's memory for the task."""
     programs: int | None = None
     """P, stored programs per head; 0: a static interface."""
     seed: int = 0
@@ -57,11 +57,11 @@ class Choice:
 
     @property
     def defaults(self) -> bool:
-        """Whether settings are ours, and not the paper's or the published code's."""
+        """Whether the preset is default."""
         return self.preset == "default"
 
     def stored(self, usual: int) -> int:
-        """P, where the paper has `usual`; 0 for a static interface."""
+        """P, by default `usual`; 0 for a static interface."""
         return 0 if self.model != "nutm" else usual if self.programs is None else self.programs
 
     def machine(
@@ -73,7 +73,7 @@ class Choice:
         programs: Programs | None,
         interface: Interface | None = None,
     ) -> MachineConfig:
-        """A machine with the memory that was asked for, if not this one, and as the preset starts it."""
+        """A machine with the chosen memory, or else this one, initialised as in the preset."""
         from nsm.machine import Interface, MachineConfig
         from nsm.memories import MEMORIES
 
@@ -89,17 +89,15 @@ class Choice:
 def as_in_the_paper(machine: MachineConfig) -> MachineConfig:
     """The paper's equations, with the initial interface weights of the published code.
 
-    How the tape starts the paper does not say, and only a constant one with heads on the first slot shows what it
-    found (docs/campaign.md).
+    The paper does not say how the tape starts; only a constant tape with heads on the first slot reproduces its
+    findings (docs/results/length-generalisation.md).
     """
     return replace(machine, interface=replace(machine.interface, fan="memory" if machine.programs else "head"))
 
 
 def as_the_authors(machine: MachineConfig) -> MachineConfig:
-    """The same with the published code's random tape and heads nowhere, and its deviations from the equations.
-
-    These are tanh on keys, β/K, and l_p averaged.
-    """
+    """The same with the published code's random tape, heads nowhere, and its deviations from the equations: tanh on
+    keys, β/K, and l_p averaged."""
     from nsm.memories import DNC, LRUA, NTM
 
     machine = as_in_the_paper(machine)
@@ -114,13 +112,13 @@ def as_the_authors(machine: MachineConfig) -> MachineConfig:
 
 
 def random_tape(memory: NTM) -> NTM:
-    """A tape whose slots differ from the start, and heads nowhere."""
+    """A tape whose slots differ at the start, and heads nowhere."""
     return replace(memory, initial_memory="random", initial_address="zeros")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A function of a choice that returns a complete experiment; called with the choice's fields."""
+    """A function from a choice to a complete experiment; called with the fields of the choice."""
 
     make: Callable[..., Experiment]
 
@@ -141,7 +139,7 @@ class Recipe:
 
     @property
     def own(self) -> list[tuple[str, Any, str, Any]]:
-        """The arguments that no other recipe has: name, type, what it is, default."""
+        """The recipe's further arguments: name, type, help, default."""
         function = self.make.func if isinstance(self.make, partial) else self.make
         hints, fixed = get_type_hints(function, include_extras=True), getattr(self.make, "keywords", {})
         found = []

@@ -1,7 +1,7 @@
-"""How sure a figure over seeds is, from a handful of them: of means by bootstrap, of shares that solve by scores.
+"""Confidence intervals from a handful of seeds: of means by bootstrap, of shares by scores.
 
-A comparison is a sum of cells with weights: 1 and −1 for the difference of two, ½ twice and −½ twice for what one
-factor is worth on average over the other.
+A comparison is a weighted sum of cells: 1 and −1 for the difference of two, ½ twice and −½ twice for the effect of one
+factor averaged over another.
 """
 
 from __future__ import annotations
@@ -15,34 +15,33 @@ import numpy as np
 
 DRAWS = 10_000
 SEEDS = 5
-"""A bootstrap of fewer is too sure of itself: of two seeds it holds the truth in 69 of 100 cases, of five in 89."""
+"""Fewer seeds make a bootstrap too narrow: with two it covers the truth in 69 % of cases, with five in 89 %."""
 
 
 class Difference(NamedTuple):
-    """A comparison, and its interval; None where there are too few seeds for one."""
+    """A comparison and its interval; None with too few seeds."""
 
     value: float
     interval: tuple[float, float] | None
 
     @property
     def above_zero(self) -> bool | None:
-        """Whether the whole interval is; None without one."""
+        """Whether the whole interval is above zero; None without an interval."""
         return None if self.interval is None else self.interval[0] > 0
 
     def texts(self, digits: int = 1, times: float = 1) -> tuple[str, str]:
-        """The value and its interval, as text; shares in points of a hundred with 0 digits, times 100."""
+        """The value and its interval as text; for shares in percentage points, 0 digits and times 100."""
         value, *bounds = (f"{times * number:+z,.{digits}f}" for number in (self.value, *(self.interval or ())))
         return value, " to ".join(bounds) or f"needs {SEEDS} of each"
 
     def text(self, digits: int = 1, times: float = 1) -> str:
-        """Both in one."""
         return "{} ({})".format(*self.texts(digits, times))
 
 
 def of_means(cells: Sequence[tuple[float, Sequence[float]]], level: float = 0.95) -> Difference:
-    """Σ weight·mean(seeds) with its percentile bootstrap interval; without one where a cell has too few seeds.
+    """Σ weight·mean(seeds) with its percentile bootstrap interval, or without one if a cell has too few seeds.
 
-    Every cell is drawn again with replacement, always from the same random numbers.
+    Every cell is resampled with replacement, with fixed random numbers.
     """
     # Not at the top: SciPy's statistics take a second to import.
     from scipy.stats import bootstrap
@@ -60,7 +59,7 @@ def of_means(cells: Sequence[tuple[float, Sequence[float]]], level: float = 0.95
 
 
 def of_share(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share: sensible for few trials and for shares of 0 and 1."""
+    """Wilson's score interval of a share, which works for few trials and for shares of 0 and 1."""
     from scipy.stats import binomtest
 
     low, high = binomtest(successes, trials).proportion_ci(level, method="wilson")
@@ -70,9 +69,9 @@ def of_share(successes: int, trials: int, level: float = 0.95) -> tuple[float, f
 def of_shares(cells: Sequence[tuple[float, Sequence[bool]]], level: float = 0.95) -> Difference:
     """Σ weight·share(solved), its interval by the square-and-add method: Newcombe's where two shares are compared.
 
-    How far each term may lie below its estimate, by Wilson's interval, is squared and added up, and the same above. By
-    hand, because SciPy has it for neither two shares nor a weighted sum of several. A bootstrap would be certain where
-    all seeds of all cells succeed: it draws nothing but successes.
+    The distances of Wilson's bounds from each term's estimate are squared and added up, below and above. By hand,
+    because SciPy has it for neither two shares nor a weighted sum. A bootstrap would have no width where all seeds of
+    all cells succeed.
     """
     middle = below = above = 0.0
     for weight, solved in cells:
@@ -83,9 +82,9 @@ def of_shares(cells: Sequence[tuple[float, Sequence[bool]]], level: float = 0.95
 
 
 def best_of(values: Sequence[float], count: int) -> list[tuple[float, float]]:
-    """The least of `count` values drawn from all without replacement: what it can be, and how probable that is.
+    """The distribution of the minimum of `count` values drawn without replacement: values with their probabilities.
 
-    Where there are fewer, the least of all. So a paper's best of five is compared with any number of seeds.
+    With fewer values, the minimum of all. So a paper's best of five compares with any number of seeds.
     """
     ordered, count = sorted(values), min(count, len(values))
     draws = math.comb(len(ordered), count)

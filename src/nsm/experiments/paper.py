@@ -1,4 +1,4 @@
-"""The experiments as data: which runs fill which table or figure, and what was published."""
+"""The experiments as data: the runs behind every table and figure, and the published numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PUBLISHED_SINGLE = {
     "priority-sort": (24.41, 20.00),
     "long-copy": (16.04, 0.02),
 }
-"""Bit errors per test sequence of the best of five runs, NTM and NUTM; for N-grams they can only be bits of entropy."""
+"""Bit errors per test sequence, best of five runs, NTM and NUTM; for N-grams they can only be bits of entropy."""
 PUBLISHED_FEW_SHOT: dict[tuple[str, Model, bool], tuple[float, float, float]] = {
     ("omniglot-5", "mann", False): (82.3, 88.7, 92.3),
     ("omniglot-5", "nutm", False): (85.7, 91.3, 95.5),
@@ -38,14 +38,14 @@ PUBLISHED_FEW_SHOT: dict[tuple[str, Model, bool], tuple[float, float, float]] = 
     ("omniglot-10", "mann", True): (51.3, 59.2, 63.3),
     ("omniglot-10", "nutm", True): (69.0, 77.9, 82.7),
 }
-"""Per cent right at the second, third and fifth presentation of a class; True for persistent memory."""
+"""Accuracy in per cent at the second, third and fifth presentation of a class; True: persistent memory."""
 
 PUBLISHED_BABI = {1: 9.7, 2: 7.5, 4: 5.6}
-"""Mean over the 20 tasks of the error in per cent, by number of programs; the mean of ten runs."""
+"""Mean error over the 20 tasks in per cent, by number of programs; mean of ten runs."""
 PUBLISHED_BABI_DEVIATION = {1: 3.5, 2: 1.6, 4: 1.9}
-"""The deviation of that mean over the ten runs."""
+"""Standard deviation of that mean over the ten runs."""
 PUBLISHED_BABI_ELSEWHERE = {"DNC": (16.7, 7.6), "SDNC": (6.4, 2.5), "ADNC": (6.3, 2.7), "DNC-MD": (9.5, 1.6)}
-"""What the paper quotes from others: mean error and deviation."""
+"""Results of others that the paper quotes: mean error and standard deviation."""
 PUBLISHED_BABI_TASKS = (
     ("1 supporting fact", 0.0, 0.0),
     ("2 supporting facts", 0.2, 0.6),
@@ -68,28 +68,28 @@ PUBLISHED_BABI_TASKS = (
     ("path finding", 4.3, 23.7),
     ("agent's motivations", 0.0, 0.0),
 )
-"""Four programs, task by task: the error in per cent of the best run, and the mean of ten."""
+"""Four programs, task by task: error in per cent of the best run, and mean of ten."""
 PUBLISHED_BABI_TASK_DEVIATIONS = (
     *(0.0, 0.3, 3.9, 0.0, 0.4, 0.0, 0.8, 0.2, 0.0, 0.0),
     *(0.0, 0.0, 0.0, 2.2, 8.3, 1.7, 12.7, 1.1, 32.2, 0.0),
 )
-"""The deviations of these means."""
+"""Standard deviations of these means."""
 PUBLISHED_BABI_MEAN = (3.3, 5.6)
-"""Of all tasks: of the best run, and on average."""
+"""Mean over all tasks: of the best run, and on average."""
 PUBLISHED_BABI_FAILED = (1, 3)
-"""How many tasks are above 5 %: of the best run, and on average."""
+"""Tasks above 5 %: of the best run, and on average."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: a row, a model, the run that fills it for one seed, and what was published."""
+    """A cell of a table: row, model, the experiment but for its seed, and the published number."""
 
     row: str
     model: str
     experiment: Experiment
     published: float | None = None
     beside: tuple[tuple[str, float], ...] = ()
-    """What was published of other figures."""
+    """Published numbers of other figures."""
 
     @property
     def name(self) -> str:
@@ -138,16 +138,25 @@ def _sequencing(preset: Preset) -> Iterator[Cell]:
 
 
 def _continual(preset: Preset) -> Iterator[Cell]:
+    """Three readings: as in the text; with the LSTM of the paper's parameter counts; and with programs chosen as in the
+    published code, which makes no difference to NTM."""
     for model in STATIC_AND_STORED:
-        yield Cell("continual", model, recipes.continual(model, preset))
+        run = recipes.continual(model, preset)
+        yield Cell("continual", model, run)
+        lstm = replace(run.machine, controller=replace(run.machine.controller, kind="lstm"))
+        yield Cell("continual-lstm", model, replace(run, machine=lstm))
+        if run.machine.programs is not None:
+            yield Cell("continual-noisy", model, replace(run, machine=recipes.with_noisy_probabilities(run.machine)))
+        else:  # not in the paper: whole machines as programs
+            yield Cell("continual-growing", model, recipes.continual(model, preset, growing=True))
 
 
 def _factorial(preset: Preset) -> Iterator[Cell]:
-    """Not in the paper: how much of NUTM's advantage is its programs, how much their smaller initial weights?
+    """Not in the paper: how much of NUTM's advantage comes from programs, how much from smaller initial weights?
 
-    The published code starts an NTM's interfaces with large weights and a NUTM's with small ones; here both have both.
-    Copy + Repeat Copy is trained as the paper trains single tasks, one sequence at a time: that learns it in a quarter
-    of the time that batches of sixteen take, or less.
+    The published code starts NTM's interfaces with large weights and NUTM's with small ones; here both models have
+    both. Copy + Repeat Copy is trained like single tasks, one sequence at a time, which takes at most a quarter of the
+    time that batches of sixteen take.
     """
     for task in ("associative-recall", "repeat-copy", "copy+repeat-copy"):
         for model in STATIC_AND_STORED:
@@ -194,10 +203,10 @@ EXPERIMENTS = {
 
 
 def cells(experiment: str, preset: Preset = "paper", only: str | None = None, budget: int | None = None) -> list[Cell]:
-    """The cells of an experiment; `budget` caps the iterations of a run.
+    """The cells of an experiment; `budget` limits the iterations of a run.
 
-    `only` keeps those whose name contains it, or one of its parts if it has commas; a whole name or a whole row stands
-    for itself.
+    `only` keeps cells whose name contains one of its comma-separated parts; a part that is a whole name or row selects
+    just that.
     """
     found = list(EXPERIMENTS[choose("experiment", experiment, EXPERIMENTS)](preset))
     if only is not None:
@@ -213,7 +222,7 @@ def cells(experiment: str, preset: Preset = "paper", only: str | None = None, bu
 
 
 def _within(experiment: Experiment, budget: int) -> Experiment:
-    """A run cut to a budget: looked at a few times on the way, on no more sequences than it has iterations."""
+    """A run cut to a budget: evaluated a few times, on no more sequences than it has iterations."""
     schedule = experiment.schedule
     iterations = min(schedule.iterations, budget)
     often = max(1, iterations // 5)

@@ -1,4 +1,4 @@
-"""Every parameter count the paper publishes, beside the count of our machines: equal to the digit."""
+"""Every published parameter count beside that of our machines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PUBLISHED_BABI: dict[int, int] = {1: 891_136, 2: 934_787, 4: 794_773}
 
 @dataclass(frozen=True)
 class Count:
-    """One published number and ours."""
+    """A published parameter count and ours."""
 
     row: str
     model: str
@@ -37,12 +37,12 @@ class Count:
 
 
 def count(config: MachineConfig) -> int:
-    """How many numbers a machine of this configuration trains."""
+    """The number of parameters of a machine."""
     return Machine.from_config(config).parameter_count
 
 
 def table() -> list[Count]:
-    """All 25 published counts: 11 synthetic rows × NTM and NUTM, 3 bAbI rows."""
+    """All 25 published counts: 11 synthetic rows × NTM and NUTM, and 3 bAbI rows."""
     rows = []
     for row, published in PUBLISHED.items():
         models: tuple[Model, Model] = ("ntm", "nutm")
@@ -50,8 +50,8 @@ def table() -> list[Count]:
             config, note = recipes.find(row)(model).machine, ""
             if row == "continual":
                 note = (
-                    "two slips: counts an LSTM where the text has a feed-forward controller, and 184 for two norms "
-                    f"of heads that are never used; without them {count(config):,}"
+                    "two slips in the table: an LSTM where the text has a feed-forward controller, and 184 parameters "
+                    f"of two unused norms; without them {count(config):,}"
                 )
                 config = _as_counted(config)
             rows.append(Count(row, model, number, count(config), note))
@@ -59,12 +59,12 @@ def table() -> list[Count]:
         config, note = recipes.babi(programs=programs).machine, ""
         if programs == 2:
             slip = count(replace(config, controller=replace(config.controller, size=200)))
-            note = f"slip: the table says controller size 200, which has {slip:,}; the count is that of 240"
+            note = f"slip in the table: controller size 200 would have {slip:,}; the count is that of size 240"
         rows.append(Count("babi", f"dnc p={programs}", number, count(config), note))
     return rows
 
 
 def _as_counted(machine: MachineConfig) -> MachineConfig:
-    """The continual row as its count has it: an LSTM, and a norm on each head that was never used."""
+    """The machine that the continual row counts: an LSTM, and an unused norm on each head."""
     controller, interface = replace(machine.controller, kind="lstm"), replace(machine.interface, norm=True)
     return replace(machine, controller=controller, interface=interface)

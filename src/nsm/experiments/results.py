@@ -1,16 +1,17 @@
-"""What a run came to: read from its directory, or from the one small file that is published of it.
+"""Results of runs: read from a run's directory, or from the small file that is published of it.
 
 results/<experiment>/<settings>/<row>/<model>/seed-K.json      experiment, versions, thinned curve, result
 results/models/<experiment>/<settings>/<row>/<model>/          the best seed's machine: a small run directory
 
-Both say in `of` whose they are, and count nowhere else; both have their own digest (nsm.documents).
+Both name their cell in `of` and are valid only there; both have their own digest (nsm.documents).
 
-Runs lie under the same names: runs/<experiment>/<settings>/<row>/<model>/seed-K/. `settings` is a preset, with a budget
-of iterations behind it if the runs were cut short: paper, default-2000.
+Runs have the same names: runs/<experiment>/<settings>/<row>/<model>/seed-K/. `settings` is a preset, followed by the
+budget of iterations if the runs were cut short: paper, default-2000.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -38,9 +39,9 @@ FORMAT = "nsm-result"
 VERSION = 2
 MODELS = "models"
 LARGEST_RESULT = 20 << 10
-"""Bytes of a published result; its curve is thinned until it fits."""
+"""Bytes of a published result at most; its curve is thinned until it fits."""
 LARGEST_MODEL = 4_000_000
-"""Bytes of a published machine; larger ones are left where they are."""
+"""Bytes of a published machine at most; larger ones are left out."""
 POINTS = 200
 """Points of a published curve at most."""
 SEED = re.compile(r"seed-([0-9]{1,10})(\.json)?")
@@ -48,14 +49,14 @@ SEED = re.compile(r"seed-([0-9]{1,10})(\.json)?")
 
 @dataclass(frozen=True)
 class Settings:
-    """What runs were made with: a preset, and a budget of iterations if they were cut short."""
+    """Settings of runs: a preset, and a budget of iterations if they were cut short."""
 
     preset: Preset
     budget: int | None = None
 
     @classmethod
     def named(cls, name: str) -> Settings | None:
-        """The settings a directory's name stands for; None if it stands for none."""
+        """The settings of a directory's name, None if it is not one of settings."""
         parts = re.fullmatch(r"([a-z]+)(?:-([0-9]+))?", name)
         if parts is None or parts[1] not in PRESETS:
             return None
@@ -72,13 +73,13 @@ class Settings:
 
     @property
     def order(self) -> tuple[bool, int, int]:
-        """Whole runs before those cut short, the paper's settings first."""
+        """Complete runs before those cut short, the paper's settings first."""
         rank = ("paper", "default", "authors").index(self.preset)
         return self.budget is not None, rank, -(self.budget or 0)
 
 
 class Key(NamedTuple):
-    """Whose result it is."""
+    """The cell and the seed of a result."""
 
     experiment: str
     settings: str
@@ -88,17 +89,17 @@ class Key(NamedTuple):
 
     @property
     def cut_short(self) -> bool:
-        """Whether its run had a budget of iterations."""
+        """Whether the run had a budget of iterations."""
         return "-" in self.settings
 
     @property
     def cell(self) -> Path:
-        """Where the cell lies, under the root of runs or of results."""
+        """Path of the cell, under the root of runs or of results."""
         return Path(self.experiment, self.settings, self.row, self.model)
 
     @classmethod
     def at(cls, path: Path) -> Key:
-        """Whose result lies at a place: seed-K.json in its cell."""
+        """The key of a path: seed-K.json in its cell."""
         *_, experiment, settings, row, model, name = (*[""] * 4, *path.absolute().parts)
         number = SEED.fullmatch(name)
         return cls(experiment, settings, row, model, int(number[1]) if number else -1)
@@ -112,32 +113,32 @@ class Record:
     made_with: dict[str, str | None]
     """Versions and commit."""
     curve: list[Line]
-    """Lines of metrics, fewer than the run has."""
+    """Lines of metrics, thinned in a published result."""
     outcome: Outcome | None
     failure: Failure | None
 
     @property
     def solved(self) -> bool | None:
-        """Whether it learned its task; None where that can't be told."""
+        """Whether it solved its task; None if unknown."""
         return solves(self.experiment.task, self.outcome, self.failure)
 
     @property
     def rank(self) -> int:
-        """How far it has come: 2 it ended, 1 it failed, 0 neither yet."""
+        """2: it finished; 1: it failed; 0: neither yet."""
         return 2 if self.outcome is not None else 1 if self.failure is not None else 0
 
     @property
     def evaluations(self) -> list[Line]:
-        """The lines of the curve with figures of validation sequences."""
+        """The lines of the curve with an evaluation."""
         return [line for line in self.curve if "validation" in line]
 
 
 def find(root: Path) -> dict[Key, Path]:
-    """All runs or published results under a root, by whose they are."""
+    """All runs or published results under a root, by key."""
     found = {}
     for path in sorted(root.glob("*/*/*/*/seed-*")):
         number = SEED.fullmatch(path.name)
-        # Also if it is no file: whoever reads it says so, and it is not taken for a run that nobody began.
+        # Also if it is not a file: reading it gives the error, and it must not pass for a missing run.
         if number and os.path.lexists(path if number[2] else path / "config.json"):
             experiment, settings, row, model = path.relative_to(root).parts[:4]
             found[Key(experiment, settings, row, model, int(number[1]))] = path
@@ -145,7 +146,7 @@ def find(root: Path) -> dict[Key, Path]:
 
 
 def read(path: Path) -> Record:
-    """All that is known of a seed, from a run's directory or from the file that is published of it."""
+    """The record of a seed, from a run's directory or from its published file."""
     if path.suffix != ".json":
         run = RunDirectory(path)
         outcome = run.outcome()
@@ -160,10 +161,10 @@ def read(path: Path) -> Record:
 
 @lru_cache(maxsize=10_000)
 def _published(path: Path, content: bytes) -> Record:
-    """What a published file says; worked out once, for tables ask for the same files again and again."""
+    """The record in a published file; cached, because tables read the same files many times."""
     document = documents.parsed(path, content)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise UserError(f"{path} is not a result of nsm")
+        raise UserError(f"{path} is not an nsm result")
     if document.get("version") != VERSION:
         raise UserError(f"{path} has version {document.get('version')!r}; this nsm reads version {VERSION}")
     document = documents.unsealed(path, document)
@@ -189,11 +190,11 @@ def _list(value: Any) -> list[Any]:
 
 def _words(of: Any) -> str:
     """Whose a result is, in words."""
-    return "/".join(map(str, of.values())) if isinstance(of, dict) else "nothing that it says"
+    return "/".join(map(str, of.values())) if isinstance(of, dict) else "no cell"
 
 
 def write(record: Record, path: Path) -> None:
-    """Publish a result: the same file for the same run, its curve thinned until the file is small."""
+    """Publish a result, its curve thinned until the file is small; the same run gives the same file."""
     points = POINTS
     while True:
         document = {
@@ -212,7 +213,7 @@ def write(record: Record, path: Path) -> None:
 
 
 def thinned(lines: Sequence[Line], points: int) -> list[Line]:
-    """At most `points` lines: neighbours become one, with their mean loss and the latest of everything else."""
+    """At most `points` lines: neighbours are merged, with their mean loss and the last value of all else."""
     size = math.ceil(len(lines) / points)
     found: list[Line] = []
     for start in range(0, len(lines), max(1, size)):
@@ -226,23 +227,20 @@ def thinned(lines: Sequence[Line], points: int) -> list[Line]:
     return found
 
 
-def _rounded(value: Any) -> Any:
-    """Five digits are enough for a curve."""
-    if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
+def _rounded(curve: list[Line]) -> Any:
+    """A curve with five digits, and null for numbers that are not finite."""
+    text = json.dumps(curve)
+    return json.loads(text, parse_float=lambda number: float(f"{float(number):.5g}"), parse_constant=lambda _: None)
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------
 
 
 def collect(runs: Path, out: Path) -> Iterator[str]:
-    """Publish every run under `runs`, and each cell's best machine; says what it writes, and what it can't.
+    """Publish every run under `runs`, and each cell's best machine; yields what it writes and what it leaves out.
 
-    Of a run that is not over, what it has come to so far is written: its curve. Of one cut short, no machine. What was
-    published of a run that ended stays, whatever became of the seed when it was run again.
+    Of an unfinished run the curve so far is published, of a run cut short no machine. The result of a finished run is
+    never replaced by one that failed or is unfinished.
     """
     cells: dict[Path, list[tuple[float, Path, Key]]] = {}
     for key, path in find(runs).items():
@@ -255,15 +253,15 @@ def collect(runs: Path, out: Path) -> Iterator[str]:
             yield f"{path} is a run of seed {record.experiment.seed}: left out"
             continue
         if not record.rank and not record.evaluations:
-            yield f"{path} has not been evaluated yet: left out"
+            yield f"{path} has no evaluation yet: left out"
             continue
         target = out / key.cell / f"seed-{key.seed}.json"
         if target.exists() and _rank_if_readable(target) > record.rank:
-            state = "failed" if record.rank else "is not over yet"
-            yield f"{path} {state}, and what {target} has went further: left as it is"
+            state = "failed" if record.rank else "is not finished"
+            yield f"{path} {state}, but {target} got further: kept"
             continue
         write(record, target)
-        yield f"wrote {target}" + ("" if record.rank else f", not over yet: {record.curve[-1]['step']:,} iterations")
+        yield f"wrote {target}" + ("" if record.rank else f", unfinished: {record.curve[-1]['step']:,} iterations")
         if record.outcome is not None and not key.cut_short:
             cells.setdefault(key.cell, []).append((record.outcome.badness, path, key))
     for cell, seeds in cells.items():
@@ -280,7 +278,7 @@ def collect(runs: Path, out: Path) -> Iterator[str]:
 
 
 def _rank_if_readable(path: Path) -> int:
-    """A damaged file is worth nothing: it may be written anew."""
+    """The rank of a published result; 0 if it is damaged, so that it is written again."""
     try:
         return read(path).rank
     except UserError:
@@ -288,7 +286,7 @@ def _rank_if_readable(path: Path) -> int:
 
 
 def published_outcome(path: Path) -> Outcome | None:
-    """The outcome of a machine that is published, None if none is there; it must be of the cell it lies in."""
+    """The outcome of a published machine, None if there is none; it must be of its cell."""
     run = RunDirectory(path)
     outcome = run.outcome() if checkpoints.steps(run.checkpoints) else None
     if outcome is None:
@@ -302,8 +300,8 @@ def published_outcome(path: Path) -> Outcome | None:
 def publish_machine(run: RunDirectory, out: Path, of: Key) -> int:
     """Copy a run's best machine to a small run directory, unless it is too large; returns its size in bytes.
 
-    The copy has what `nsm eval` and `nsm view` need: the configuration, the result and one checkpoint without its
-    optimiser. A persistent memory, with which `eval` begins, stays.
+    The copy has what `nsm eval` and `nsm view` need: configuration, result, and one checkpoint without the optimiser
+    but with persistent memory.
     """
     best, outcome = run.checkpoint("best"), run.outcome()
     size = sum(tensor.numel() * tensor.element_size() for tensor in best.model.values())

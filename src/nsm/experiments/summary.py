@@ -1,4 +1,4 @@
-"""The seeds of a cell, and what they came to: a line of a table."""
+"""The seeds of a cell, summarised in a row of a table."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Spread(NamedTuple):
     """A figure over seeds."""
 
     best: float
-    """Of the seed that is best by the figure the cell is judged by."""
+    """Of the seed that is best by the cell's own figure."""
     mean: float
     sd: float | None
     interval: float | None
-    """Half of the 95 % confidence interval of the mean, where every seed knows its own."""
+    """Half of the 95 % confidence interval of the mean, if every seed has its own interval."""
 
 
 @dataclass(frozen=True)
@@ -52,26 +52,26 @@ class Summary:
 
     @property
     def curves(self) -> list[list[Line]]:
-        """The learning curves of the seeds that finished; while there is none, of those under way."""
+        """The learning curves of the seeds that finished; if none has, of those under way."""
         return [r.curve for r in self.records if r.curve and (r.outcome is not None or not self.finished)]
 
     @cached_property
     def figures(self) -> list[float]:
-        """The figure of every seed that finished, by which the cell is judged."""
+        """The cell's own figure, of every seed that finished."""
         return [outcome.figure(self.cell.measure) for outcome in self.finished]
 
     @cached_property
     def tests(self) -> list[Figures]:
-        """All figures of these seeds; nothing in continual learning."""
+        """All figures of these seeds; empty in continual learning."""
         return [outcome.best.figures for outcome in self.finished if outcome.best is not None]
 
     def values(self, name: str) -> list[float]:
-        """One of them."""
+        """One figure of these seeds."""
         return [test[name] for test in self.tests if name in test]
 
     @property
     def beside(self) -> dict[Measure, list[float]]:
-        """What the task has beside the figure it is judged by: Σ|p−y|, the best possible cross-entropy."""
+        """Further figures of the task: Σ|p−y|, the best possible cross-entropy."""
         found = {m: self.values(m.name) for m in self.cell.experiment.task.measures if m.column}
         return {measure: values for measure, values in found.items() if values}
 
@@ -93,23 +93,23 @@ class Summary:
 
     @property
     def solving(self) -> list[bool]:
-        """Of every seed that tells, whether its validation loss fell below the threshold; not if it diverged."""
+        """For every seed that is known to: whether it solved the task."""
         return [record.solved for record in self.records if record.solved is not None]
 
     @property
     def solved(self) -> float | None:
-        """The share of seeds that did."""
+        """The share of seeds that solved the task."""
         told = all(record.solved is not None for record in self.records if record.outcome is not None)
         return fmean(self.solving) if self.solving and told else None
 
     @property
     def solved_steps(self) -> float | None:
-        """Median iteration at which those seeds got there."""
+        """Median iteration at which these seeds solved it."""
         return _median(outcome.solved_step for outcome in self.finished)
 
     @property
     def solved_seconds(self) -> float | None:
-        """Of a run that was killed after a checkpoint and before its clock was written, nobody knows."""
+        """Median time until then; unknown for a run that was killed between a checkpoint and its clock."""
         return _median(outcome.solved_seconds for outcome in self.finished)
 
     @property
@@ -120,12 +120,12 @@ class Summary:
 
     @property
     def notes(self) -> list[str]:
-        """What has to be said about the data that was used."""
+        """Remarks on the data that was used."""
         return list(dict.fromkeys(note for outcome in self.finished for note in outcome.notes))
 
     @cached_property
     def breakdown(self) -> dict[str, Spread]:
-        """The task's parts, by what they are; seeds are tested on episodes of their own, so that intervals shrink."""
+        """The parts of the task; every seed has its own test episodes, so more seeds narrow the intervals."""
         parts = self.cell.experiment.task.breakdown
         if parts is None or not self.tests:
             return {}
@@ -144,13 +144,13 @@ class Summary:
 
     @property
     def count(self) -> str:
-        """How many seeds finished, and what became of the others."""
+        """How many seeds finished, failed, and are under way."""
         under_way = len(self.records) - self.seeds - self.failed
         others = [f"{n} {word}" for n, word in ((self.failed, "failed"), (under_way, "under way")) if n]
         return f"{self.seeds}" + (f" ({', '.join(others)})" if others else "")
 
     def document(self) -> dict[str, object]:
-        """What a program reads."""
+        """The summary as JSON data."""
         names = ["best", "mean", "sd", "median", "seeds", "failed", "figures", "solved", "solved_steps"]
         names += ["solved_seconds", "phases", "notes"]
         cell = {"row": self.cell.row, "model": self.cell.model, "measure": self.cell.measure.name}
@@ -164,12 +164,12 @@ class Summary:
 
 
 def summarise(cell: Cell, paths: list[Path]) -> Summary:
-    """The seeds of a cell, from the runs' directories or from the files that are published of them."""
+    """The seeds of a cell, from run directories or published files."""
     found = {path: results.read(path) for path in paths if path.suffix or (path / "config.json").exists()}
     for path, record in found.items():
         ours, theirs = cell.experiment.task.name, record.experiment.task.name
         if ours != theirs:
-            raise UserError(f"{path} is a result of {theirs}, and lies among those of {ours}")
+            raise UserError(f"{path} is a result of {theirs} among results of {ours}: move it away")
         try:
             if record.outcome is not None:
                 record.outcome.figure(cell.measure)
@@ -184,12 +184,12 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
-    """Over seeds; one of them has no deviation."""
+    """Over seeds; a single one has no deviation."""
     return fmean(values), stdev(values) if len(values) > 1 else None
 
 
 def columns(summaries: Sequence[Summary]) -> list[dict[str, str]]:
-    """The lines of a table, by its columns: those of every experiment, and those that its tasks' measures ask for."""
+    """The rows of a table by column: the columns of every experiment, and those of its tasks' measures."""
     beside = list(dict.fromkeys(measure for summary in summaries for measure in summary.beside))
     published = any(summary.cell.published is not None for summary in summaries)
     return [
@@ -209,7 +209,7 @@ def columns(summaries: Sequence[Summary]) -> list[dict[str, str]]:
 
 
 def _beside(summary: Summary, measure: Measure) -> str:
-    """Another figure of the task: the best of the seeds, or their mean where none is better; and what the paper has."""
+    """A further figure: the best seed, or the mean where no value is better; and the published number."""
     values = summary.beside.get(measure)
     if values is None:
         return "–"
@@ -219,7 +219,7 @@ def _beside(summary: Summary, measure: Measure) -> str:
 
 
 def spread(values: Sequence[float], measure: Measure, digits: int = 2) -> str:
-    """Mean ± deviation over seeds; a dash where there are none."""
+    """Mean ± standard deviation over seeds; a dash without seeds."""
     if not values:
         return "–"
     mean, deviation = mean_and_deviation(values)
@@ -227,7 +227,7 @@ def spread(values: Sequence[float], measure: Measure, digits: int = 2) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A figure for a table; a dash where there is none."""
+    """A number for a table; a dash if it is missing."""
     if value is None or math.isnan(value):
         return "–"
     return f"{value:,.{digits}f}"

@@ -7,7 +7,6 @@ means a new directory, and two checkouts of the same sources share one.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import logging
@@ -32,6 +31,7 @@ import nsm.memories.dnc
 import nsm.memories.memory
 import nsm.memories.ntm
 import nsm.similarity
+from nsm import system
 from nsm.files import PRIVATE, cache_directory, cannot_keep, keep
 from nsm.fused.clock import PROFILING
 
@@ -213,10 +213,10 @@ def _turn(name: str) -> AbstractContextManager[object]:
             handle = os.open(place / f"{name}.lock", os.O_WRONLY | os.O_CREAT, PRIVATE)
             held.callback(os.close, handle)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                system.lock(handle, wait=False)
             except BlockingIOError:
                 logger.warning("nsm: another process is compiling the fused kernels for %s; waiting for it …", name)
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                system.lock(handle, wait=True)
             return held.pop_all()
     except OSError as error:
         cannot_keep(_WHAT, place, error)

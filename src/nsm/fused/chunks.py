@@ -84,7 +84,7 @@ class Call(NamedTuple):
     cell_noise: int
     """(T, B, n)"""
     program_noise: int
-    """(T, B, heads, P)"""
+    """(T, B, choices, P)"""
     out: int = 0
     """(T, B, O)"""
     d_out: int = 0
@@ -159,7 +159,7 @@ def there(call, sizes, scales, table, w, plan, chunk, work, memory):
     if call.cell_noise:
         gather_rows(plan, floats_at(call.cell_noise), call.batch, sizes.size, work.noise, n_p)
     if call.program_noise:
-        width = sizes.heads * sizes.programs
+        width = sizes.choices * sizes.programs
         gather_rows(plan, floats_at(call.program_noise), call.batch, width, work.gumbel, width)
     fill(memory.scratch, 0, memory.scratch.size, np.float32(0.0))  # lanes of padding read the margins of its lines
     where = words_at(chunk.initial)

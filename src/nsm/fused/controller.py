@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from nsm.fused.algebra import accumulate, accumulate_few, add_into, few, fill, multiply_panels, transpose
+from nsm.fused.attention import mixed, mixed_back
 from nsm.fused.cache import kernel
 from nsm.fused.clock import CONTROLLER, GATES, lap
 from nsm.fused.functions import sigmoid, tanh
@@ -66,20 +67,26 @@ def normalise_back(d, d0, hat, hat0, scale, w, w0, g_w, gw0, g_b, gb0, mask, n, 
 
 
 @kernel
-def forward(sizes, w, work, first, count, previous, batch):
+def forward(sizes, scales, w, work, first, count, previous, batch):
     """h_t for `count` samples whose rows begin at `first`; `previous` is where their last rows began, −1 at the start.
 
-    On entry `gates` holds the projected input and `before` the state row [h_{t−1} | r_{t−1}].
+    On entry `raw_gates` holds the projected input and `before` the state row [h_{t−1} | r_{t−1}]. One network makes the
+    gates themselves, stored programs what is mixed into them.
     """
-    n_p, j_ = sizes.size_p, sizes.gates
+    n_p, j_, wide = sizes.size_p, sizes.gates, sizes.raw_gates
     d = n_p + sizes.reads_p
     # A feed-forward controller has no h_{t−1}, and zeros for its weights.
     multiply_panels(
-        work.before, first * d, d, w.gates_s, d, work.gates, first * j_, j_, count, n_p + sizes.reads, j_
+        work.before, first * d, d, w.gates_s, d, work.raw_gates, first * wide, wide, count, n_p + sizes.reads, wide
     )  # fmt: skip
     lap(CONTROLLER)
     for b in range(count):
         row = first + b
+        if sizes.state_choice >= 0:
+            each, query = row * wide, row * wide + sizes.programs * j_
+            mixed(
+                sizes, scales, w, work, sizes.state_choice, row, work.raw_gates, each, j_, query, work.gates, row * j_
+            )
         if sizes.controller == LSTM:
             lstm(sizes, w, work, row, (b if previous < 0 else batch + previous + b) * n_p, (batch + row) * n_p)
         elif sizes.controller == GRU:
@@ -149,9 +156,9 @@ def gru(sizes, work, row):
 
 
 @kernel
-def backward(sizes, w, g, work, first, count, previous, batch):
+def backward(sizes, scales, w, g, work, first, count, previous, batch):
     """From dh_t (the first part of `d_state`) to the gates' gradient, on to d_state and d_cell of the step before."""
-    n_p, j_ = sizes.size_p, sizes.gates
+    n_p, j_, wide = sizes.size_p, sizes.gates, sizes.raw_gates
     d = n_p + sizes.reads_p
     one, zero = splat(np.float32(1.0)), np.float32(0.0)
     for b in range(count):
@@ -164,10 +171,16 @@ def backward(sizes, w, g, work, first, count, previous, batch):
             for i in range(0, n_p, 16):
                 h = load(work.after, row * d + i)
                 store(work.d_gates, row * j_ + i, load(work.d_state, b * d + i) * (one - h * h))
+        if sizes.state_choice >= 0:
+            each, query = row * wide, row * wide + sizes.programs * j_
+            mixed_back(
+                sizes, scales, w, g, work, sizes.state_choice, row, work.raw_gates, work.d_raw_gates, each, j_,
+                query, work.d_gates, row * j_,
+            )  # fmt: skip
         # A GRU hands part of dh on as it is; all else reached [h_{t−1} | r_{t−1}] through one product.
         kept = n_p if sizes.controller == GRU else 0
         fill(work.d_state, b * d + kept, d - kept, zero)
-    multiply_panels(work.d_gates, first * j_, j_, w.gates_s_back, j_, work.d_state, 0, d, count, j_, d)
+    multiply_panels(work.d_raw_gates, first * wide, wide, w.gates_s_back, wide, work.d_state, 0, d, count, wide, d)
 
 
 @kernel
@@ -236,12 +249,12 @@ def gru_back(sizes, work, b, row):
 @kernel
 def gradients(sizes, g, work, rows):
     """The weights' gradients from all rows at once: dW = Σ dgatesᵀ [x | h | r], db = Σ dgates."""
-    j_, d, i_p = sizes.gates, sizes.size_p + sizes.reads_p, sizes.inputs_p
+    wide, d, i_p = sizes.raw_gates, sizes.size_p + sizes.reads_p, sizes.inputs_p
     if few(work.inputs, rows * i_p):
-        accumulate_few(work.inputs, i_p, work.d_gates, j_, g.gates_x, j_, rows, sizes.inputs, j_)
-        transpose(g.gates_x, 0, j_, sizes.inputs, j_, g.gates_x_back, 0, i_p)
+        accumulate_few(work.inputs, i_p, work.d_raw_gates, wide, g.gates_x, wide, rows, sizes.inputs, wide)
+        transpose(g.gates_x, 0, wide, sizes.inputs, wide, g.gates_x_back, 0, i_p)
     else:
-        accumulate(work.d_gates, 0, j_, work.inputs, 0, i_p, g.gates_x_back, 0, i_p, rows, j_, i_p)
-    accumulate(work.d_gates, 0, j_, work.before, 0, d, g.gates_s_back, 0, d, rows, j_, d)
+        accumulate(work.d_raw_gates, 0, wide, work.inputs, 0, i_p, g.gates_x_back, 0, i_p, rows, wide, i_p)
+    accumulate(work.d_raw_gates, 0, wide, work.before, 0, d, g.gates_s_back, 0, d, rows, wide, d)
     for row in range(rows):
-        add_into(work.d_gates, row * j_, g.gates_bias, 0, j_)
+        add_into(work.d_raw_gates, row * wide, g.gates_bias, 0, wide)

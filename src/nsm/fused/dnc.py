@@ -14,6 +14,7 @@ from nsm.fused.functions import sigmoid, softplus
 from nsm.fused.lanes import fma, load, splat, spread, store, total
 from nsm.fused.layout import XI, Array, Order, mask, padded
 from nsm.fused.links import follow, follow_back, followed_back, link, link_back, relink
+from nsm.fused.masked import masked_content, masked_content_back
 from nsm.fused.tape import (
     STILL,
     Leaf,
@@ -58,6 +59,10 @@ class DNCWork(NamedTuple):
     kept: int
     linked: int
     """1 with temporal links"""
+    masked: int
+    """1 if content addressing is masked"""
+    erasing: int
+    """1 if slots that are freed are erased"""
     mask: Array
     """(N padded): 1 on slots, 0 on padding"""
     memory: Array
@@ -98,6 +103,12 @@ class DNCWork(NamedTuple):
     """(B, N padded)"""
     d_followed: Array
     """(2R, N padded)"""
+    seen: Array
+    """(rows, R + 1, 2, M padded): see `masked.py`; empty without masks, as is the next"""
+    lengths: Array
+    """(rows, R + 1, N padded)"""
+    retention: Array
+    """(rows, N padded): ψ, or empty if nothing is erased by it"""
     d_memory: Array
     """(B, M, N padded): the gradient handed from step to step"""
     d_usage: Array
@@ -105,7 +116,7 @@ class DNCWork(NamedTuple):
     d_address: Array
     """(B, R + 1, N padded)"""
     scratch: Array
-    """(R + 4, N padded)"""
+    """(R + 4, N padded), with masks 2R + 4"""
 
 
 @kernel
@@ -141,16 +152,17 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
     # u = (u' + w' − u' w') Π_r (1 − f_r w_r'), of the addresses before.
     for i in range(0, n_p, 16):
         u, w = load(m.usage, before * n_p + i), load(m.address, earlier + heads * n_p + i)
-        u = fma(w, one - u, u)
+        u, kept = fma(w, one - u, u), one
         for r in range(heads):
-            u = u * fma(-load(m.address, earlier + r * n_p + i), spread(m.acts, free + r), one)
-        store(m.usage, now * n_p + i, u)
+            kept = kept * fma(-load(m.address, earlier + r * n_p + i), spread(m.acts, free + r), one)
+        store(m.usage, now * n_p + i, u * kept)
+        if m.erasing:
+            store(m.retention, line + i, kept)
     allocate(m, row, now)
     lap(clock.USAGE)
 
     # w = g_w (g_a a + (1 − g_a) c)
-    similarity = row * (heads + 1) * n_p
-    content(m, source, before, xi, wx, 0, 1, m.acts, mine, similarity + heads * n_p, m.content, line)
+    look(m, source, before, row, xi, wx, 3 * width + 3, heads, 1, mine, m.content, line)
     lap(clock.CONTENT)
     g_a, g_w = m.acts[mine + ALLOCATE], m.acts[mine + WRITE]
     by_allocation, by_content = splat(g_w * g_a), splat(g_w * (np.float32(1.0) - g_a))
@@ -160,15 +172,18 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
         store(m.address, address + i, fma(by_allocation, a, by_content * load(m.content, line + i)))
     lap(clock.ADDRESS)
     write(m, row, xi, wx, source, tape)
-    norms(m, tape, now)
+    if not m.masked:
+        norms(m, tape, now)
     lap(clock.WRITE)
 
+    modes = heads * (width + 2)
+    masks = modes + 3 * heads * m.linked
     if m.linked:
         link(m, b, t, row, before)
-        content(m, tape, now, xi, x, width, heads, m.acts, acts + m.strengths, similarity, m.found, line * heads)
-        follow(m, b, t, row, xi, x + heads * (width + 2), earlier, addresses)
+        look(m, tape, now, row, xi, x, masks, 0, heads, acts + m.strengths, m.found, line * heads)
+        follow(m, b, t, row, xi, x + modes, earlier, addresses)
     else:
-        content(m, tape, now, xi, x, width, heads, m.acts, acts + m.strengths, similarity, m.address, addresses)
+        look(m, tape, now, row, xi, x, masks, 0, heads, acts + m.strengths, m.address, addresses)
     lap(clock.CONTENT)
     for k in range(heads * width):
         after[reads + k] = np.float32(0.0)
@@ -177,8 +192,22 @@ def forward(m, sizes, table, t, b, row, previous, xi, after, reads):
 
 
 @kernel
+def look(m, tape, norm, row, xi, x, masks, first, heads, a, out, o):
+    """Where the contents are that `heads` heads from number `first` on look for, keys at xi[x …], masks so far
+    into ξ: to out[o …]."""
+    line = (row * (m.reads + 1) + first) * m.slots_p
+    if m.masked:
+        masked_content(m, tape, row, xi, x, x + masks, first, heads, m.acts, a, line, out, o)
+    else:
+        content(m, tape, norm, xi, x, m.width, heads, m.acts, a, line, out, o)
+
+
+@kernel
 def write(m, row, xi, wx, source, target):
-    """M = M' + w (v − M' e), from tape `source` to tape `target`; the interface of the write is at xi[wx …]."""
+    """M = M' + w (v − M' e), from tape `source` to tape `target`; the interface of the write is at xi[wx …].
+
+    Where what is freed is erased, M' is the tape before times ψ.
+    """
     n_p, width = m.slots_p, m.width
     address = ((m.batch + row) * (m.reads + 1) + m.reads) * n_p
     add, erase = wx + 2 * width + 1, row * m.kept + m.writing + ERASE
@@ -187,6 +216,8 @@ def write(m, row, xi, wx, source, target):
         v, e, old, new = spread(xi, add + k), spread(m.acts, erase + k), source * width + k, target * width + k
         for i in range(0, n_p, 16):
             x = load(m.memory, old * n_p + i)
+            if m.erasing:
+                x = x * load(m.retention, row * n_p + i)
             store(m.memory, new * n_p + i, fma(load(m.address, address + i), v - x * e, x))
 
 
@@ -214,20 +245,28 @@ def write_back(m, b, row, tape, now, xi, wx, d_xi, dx):
         w = g_w (g_a a + (1 − g_a) c)     da = g_w g_a dw,  dc = g_w (1 − g_a) dw
                                           dg_w = Σ dw (g_a a + (1 − g_a) c),  dg_a = g_w Σ dw (a − c)
 
-    dc takes the place of dw, da goes to the fourth line.
+    dc takes the place of dw, da goes to the fourth line. Where what is freed is erased, M' is ψ times the tape before,
+    and dψ = Σ_m dM' M'/ψ goes to the line behind those that `usage_back` works in.
     """
-    n_p, width, line = m.slots_p, m.width, row * m.slots_p
+    n_p, width, line, freed = m.slots_p, m.width, row * m.slots_p, (m.reads + 3) * m.slots_p
     address, mine, acts = (now * (m.reads + 1) + m.reads) * n_p, b * width * n_p, row * m.kept + m.writing
     zero, one = splat(np.float32(0.0)), splat(np.float32(1.0))
+    fill(m.scratch, freed, n_p, np.float32(0.0))
     for k in range(width):
         e, v, d_erase, d_add = m.acts[acts + ERASE + k], xi[wx + 2 * width + 1 + k], zero, zero
         for i in range(0, n_p, 16):
             place, w = mine + k * n_p + i, load(m.address, address + i)
-            d, old = load(m.d_memory, place), load(m.memory, (tape * width + k) * n_p + i)
-            store(m.scratch, i, fma(d, splat(v) - old * splat(e), load(m.scratch, i)))
+            d, old, kept = load(m.d_memory, place), load(m.memory, (tape * width + k) * n_p + i), one
+            if m.erasing:
+                kept = load(m.retention, line + i)
+            x = old * kept
+            store(m.scratch, i, fma(d, splat(v) - x * splat(e), load(m.scratch, i)))
             dw = d * w
-            d_add, d_erase = d_add + dw, fma(dw, old, d_erase)
-            store(m.d_memory, place, d - dw * splat(e))
+            d_add, d_erase = d_add + dw, fma(dw, x, d_erase)
+            d_old = d - dw * splat(e)
+            if m.erasing:
+                store(m.scratch, freed + i, fma(d_old, old, load(m.scratch, freed + i)))
+            store(m.d_memory, place, d_old * kept)
         d_xi[dx + width + 1 + k] = -total(d_erase) * e * (np.float32(1.0) - e)
         d_xi[dx + 2 * width + 1 + k] = total(d_add)
 
@@ -245,30 +284,41 @@ def write_back(m, b, row, tape, now, xi, wx, d_xi, dx):
 
 
 @kernel
+def look_back(m, tape, norm, row, b, xi, x, masks, first, heads, a, w, w0, d_xi, dx, strengths):
+    """`look` back, from dw in the first lines of scratch; masks and strengths begin so far into ξ."""
+    line = (row * (m.reads + 1) + first) * m.slots_p
+    if m.masked:
+        masked_content_back(
+            m, tape, row, b, xi, x, x + masks, first, heads, m.acts, a, line, w, w0, 0,
+            d_xi, dx, dx + masks, dx + strengths,
+        )  # fmt: skip
+    else:
+        content_back(
+            m, tape, norm, b, xi, x, m.width, heads, m.acts, a, line, w, w0, 0, d_xi, dx, dx + strengths
+        )  # fmt: skip
+
+
+@kernel
 def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     """One step back. d_read[reads …] is dr; d_memory, d_usage and d_address carry on; dξ goes to d_xi by sample."""
     heads, n_p, width = m.reads, m.slots_p, m.width
     before, now = b if previous < 0 else m.batch + previous, m.batch + row
     x, wx = row * sizes.interface + table[0, XI], row * sizes.interface + table[1, XI]
     dx, dwx = b * sizes.interface + table[0, XI], b * sizes.interface + table[1, XI]
-    acts, similarity = row * m.kept, row * (heads + 1) * n_p
-    strengths = heads * width
+    acts, modes = row * m.kept, heads * (width + 2)
+    masks, strengths = modes + 3 * heads * m.linked, heads * width
 
     copy(m.d_address, b * (heads + 1) * n_p, m.scratch, 0, heads * n_p)
     tape, addresses, earlier = version(m, b, t, 1), now * (heads + 1) * n_p, before * (heads + 1) * n_p
     read_back(m, tape, b, heads, m.address, addresses, 0, d_read, reads)
     lap(clock.READ_BACK)
+    a = acts + m.strengths
     if m.linked:
-        follow_back(m, row, d_xi, dx + heads * (width + 2))
-        content_back(
-            m, tape, now, b, xi, x, width, heads, m.acts, acts + m.strengths, similarity,
-            m.found, row * heads * n_p, 0, d_xi, dx, dx + strengths,
-        )  # fmt: skip
+        follow_back(m, row, d_xi, dx + modes)
+        found = row * heads * n_p
+        look_back(m, tape, now, row, b, xi, x, masks, 0, heads, a, m.found, found, d_xi, dx, strengths)
     else:
-        content_back(
-            m, tape, now, b, xi, x, width, heads, m.acts, acts + m.strengths, similarity,
-            m.address, addresses, 0, d_xi, dx, dx + strengths,
-        )  # fmt: skip
+        look_back(m, tape, now, row, b, xi, x, masks, 0, heads, a, m.address, addresses, d_xi, dx, strengths)
     for r in range(heads):
         d_xi[dx + strengths + r] *= m.acts[acts + r]
     lap(clock.CONTENT_BACK)
@@ -279,10 +329,8 @@ def backward(m, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi):
     source = version(m, b, t, 0)
     write_back(m, b, row, source, now, xi, wx, d_xi, dwx)
     lap(clock.WRITE_BACK)
-    content_back(
-        m, source, before, b, xi, wx, 0, 1, m.acts, acts + m.writing, similarity + heads * n_p,
-        m.content, row * n_p, 0, d_xi, dwx, dwx + width,
-    )  # fmt: skip
+    a, mask = acts + m.writing, 3 * width + 3
+    look_back(m, source, before, row, b, xi, wx, mask, heads, 1, a, m.content, row * n_p, d_xi, dwx, width)
     d_xi[dwx + width] *= m.acts[acts + m.writing + SLOPE]
     lap(clock.CONTENT_BACK)
 
@@ -306,7 +354,7 @@ class DNCTape(TapeSide):
     def work(self, room: Room, batch: int, steps: int, rows: int, slots: int, keeps: int) -> DNCWork:
         n_p, m, reads = padded(slots), self.config.width, self.config.read_heads
         count, strengths = batch + rows, padded(2 * reads)
-        linked = int(self.config.links)
+        linked, masked, erasing = int(self.config.links), int(self.config.masked), int(self.config.erase_freed)
         keep = stretch(steps, 1, 4 * (m + linked * slots) * n_p, keeps)
         writing = strengths + padded(reads) + reads
         kept = writing + SLOPE + padded(m + 1)
@@ -323,6 +371,8 @@ class DNCTape(TapeSide):
             writing,
             kept,
             linked,
+            masked,
+            erasing,
             mask(slots, n_p),
             *tapes(room, batch, steps, 1, m * n_p, keep, keeps),
             room.keep(count * n_p),
@@ -341,10 +391,13 @@ class DNCTape(TapeSide):
             room.use(linked * batch * slots * n_p),
             room.use(linked * batch * n_p),
             room.use(linked * 2 * reads * n_p),
+            room.keep(masked * rows * (reads + 1) * 2 * padded(m)),
+            room.keep(masked * rows * (reads + 1) * n_p),
+            room.keep(erasing * rows * n_p),
             room.use(batch * m * n_p),
             room.use(batch * n_p),
             room.use(batch * (reads + 1) * n_p),
-            room.use((reads + 4) * n_p),
+            room.use((reads + 4 + masked * reads) * n_p),
         )
 
     def leaves(self, work: DNCWork) -> list[Leaf]:

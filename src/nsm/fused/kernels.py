@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nsm.description import Description, parse
-from nsm.fused import layout, packing, programs, recurrence, threads
+from nsm.fused import attention, layout, packing, recurrence, threads
 from nsm.fused.chunks import Plan
 from nsm.fused.dnc import DNCTape
 from nsm.fused.layout import padded
@@ -64,7 +64,7 @@ class Kernels:
         self.leaves = len(self.state_shapes(1, 1)) - self.states - 1
         # Few samples together, whatever the number of threads, so that threads never change a result: what they leave
         # for the way back stays near. More where a step fetches more weights than stay near.
-        self.chunk = 4 if 4 * (s.row * s.gates + s.size * s.raw) < 2 << 20 else 8
+        self.chunk = 4 if 4 * (s.row * s.raw_gates + s.size * s.raw) < 2 << 20 else 8
         self.head_masks = np.zeros(s.interface, np.float32)
         for _, _, xi, length, _ in self.table:
             self.head_masks[xi : xi + length] = 1
@@ -127,22 +127,30 @@ class Kernels:
     def _work(self, room: Room, extent: Extent) -> tuple[recurrence.Work, Any]:
         s, rows, batch = self.sizes, extent.rows, extent.batch
         d, heads, normed, headed = s.row, s.heads, s.controller_norm, s.interface_norm
+        gates, d_gates = room.keep(rows * s.gates), room.use(rows * s.gates)
+        outputs, d_outputs = room.use(rows * s.outputs_p), room.use(rows * s.outputs_p)
+        mixes = rows * s.choices * padded(s.programs)
+        # What one network makes is not mixed: it is there already.
+        stores_state, stores_output = s.state_choice >= 0, s.output_choice >= 0
         work = recurrence.Work(
             noise=room.use(rows * s.size_p * extent.noisy[0]),
-            gumbel=room.use(rows * heads * s.programs * extent.noisy[1]),
+            gumbel=room.use(rows * s.choices * s.programs * extent.noisy[1]),
+            probabilities=room.keep(mixes * (s.attention == layout.GUMBEL_PROBABILITIES)),
             inputs=room.keep(rows * s.inputs_p),
             before=room.keep(rows * d),
             after=room.keep(rows * d),
-            gates=room.keep(rows * s.gates),
+            raw_gates=room.keep(rows * s.raw_gates) if stores_state else gates,
+            gates=gates,
             cells=room.keep((batch + rows) * s.size_p),
             raw=room.keep(rows * s.raw),
-            mix=room.keep(rows * heads * padded(s.programs)),
-            soft=room.keep(rows * heads * padded(s.programs)),
-            kept=room.keep(rows * heads * (programs.SIMILARITY + s.programs)),
+            mix=room.keep(mixes),
+            soft=room.keep(mixes),
+            kept=room.keep(rows * s.choices * (attention.SIMILARITY + s.programs)),
             query=room.use(s.keys),
             scratch=room.use(32),
             interface=room.keep(rows * s.interface),
-            outputs=room.use(rows * s.outputs_p),
+            raw_outputs=room.keep(rows * s.raw_outputs) if stores_output else outputs,
+            outputs=outputs,
             mask=layout.mask(s.size, s.size_p),
             head_masks=self.head_masks,
             hats=room.keep(rows * s.gates * normed),
@@ -151,9 +159,11 @@ class Kernels:
             scales=room.keep(rows * 5 * normed),
             interface_hats=room.keep(rows * s.interface * headed),
             interface_scales=room.keep(rows * heads * headed),
-            d_outputs=room.use(rows * s.outputs_p),
+            d_outputs=d_outputs,
+            d_raw_outputs=room.use(rows * s.raw_outputs) if stores_output else d_outputs,
             d_after=room.use(rows * d),
-            d_gates=room.use(rows * s.gates),
+            d_raw_gates=room.use(rows * s.raw_gates) if stores_state else d_gates,
+            d_gates=d_gates,
             d_raw=room.use(rows * s.raw),
             d_inputs=room.use(rows * s.inputs_p * extent.input_gradient),
             d_state=room.use(batch * d),

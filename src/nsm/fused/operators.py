@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
     @property
     def kernels(self) -> Kernels:
-        return kernels(self.description, int(self.x.shape[2]), int(self.parameters[-2].shape[0]))
+        return kernels(self.description, int(self.x.shape[2]), int(self.parameters[-1].shape[-1]))
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ class Call(NamedTuple):
         if self.cell_noise is not None:
             _check("cell_noise", [self.cell_noise], [(steps, batch, k.sizes.size)])
         if self.program_noise is not None:
-            _check("program_noise", [self.program_noise], [(steps, batch, k.sizes.heads, k.sizes.programs)])
+            _check("program_noise", [self.program_noise], [(steps, batch, k.sizes.choices, k.sizes.programs)])
 
     def given(self) -> tuple[Given, Any]:
         """The same by addresses, and what has to be held on to as long as those are used."""
@@ -203,6 +203,7 @@ def _fake_forward(*arguments: Any) -> Found:
         read, write = k.tape.counts
         widths: list[tuple[Any, ...]] = [(s.size,), (s.reads,), (read, slots), (write, slots)]
         widths += [(s.heads, s.programs)] if s.attention != STATIC else []
+        widths += [(s.programs,)] * (s.choices - s.heads)
         widths += [(int(length),) for _, _, _, length, _ in k.table]
         widths += [(slots, k.tape.config.width)] if call.trace == WITH_TAPES else []
         trace = [x.new_empty(*shape, *width) for width in widths]
@@ -248,7 +249,7 @@ class _Transformable(torch.autograd.Function):
         kept, x, cell_noise, program_noise, lengths, *others = ctx.saved_tensors
         state, parameters = others[: ctx.states], others[ctx.states :]
         if d_out is None:
-            d_out = x.new_zeros(*x.shape[:2], parameters[-2].shape[0])
+            d_out = x.new_zeros(*x.shape[:2], parameters[-1].shape[-1])
         d_final, found = [], d_ends[: ctx.states]
         if any(d is not None for d in found):
             d_final = [torch.zeros_like(leaf) if d is None else d for leaf, d in zip(state, found, strict=True)]
@@ -338,7 +339,7 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        raise UserError("the fused back end has no second derivatives; backend 'reference' has")
+        raise UserError("the fused backend has no second derivatives; backend 'reference' has")
 
 
 def _backward_without_gradient(name: str) -> Any:

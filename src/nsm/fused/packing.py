@@ -12,7 +12,6 @@ from nsm.fused.lanes import load, store
 from nsm.fused.layout import (
     BASE,
     COLUMNS,
-    GUMBEL,
     HEIGHT,
     KEY_VALUE,
     PARAMETER,
@@ -135,9 +134,9 @@ def finish(address):
                 floats_at(call.where[place[PARAMETER]]), place[SOURCE], 0, 1, place[COLUMNS],
                 block, place[TARGET], 0,
             )  # fmt: skip
-    block[call.nothing] = nothing(block, call.gates_x, sizes.inputs * sizes.gates)
-    if sizes.attention == KEY_VALUE or sizes.attention == GUMBEL:
-        for p in range(sizes.heads * sizes.programs):
+    block[call.nothing] = nothing(block, call.gates_x, sizes.inputs * sizes.raw_gates)
+    if sizes.attention >= KEY_VALUE:
+        for p in range(sizes.choices * sizes.programs):
             squares, first = EPSILON, call.keys + p * sizes.keys
             for k in range(first, first + sizes.keys):
                 if sizes.bounded:
@@ -178,6 +177,6 @@ def unpack(address):
 @kernel
 def bound_keys_back(sizes, w, g):
     """From the gradients of bounded keys, k = tanh(κ), to those of the keys as they are."""
-    if sizes.bounded and (sizes.attention == KEY_VALUE or sizes.attention == GUMBEL):
-        for k in range(sizes.heads * sizes.programs * sizes.keys):
+    if sizes.bounded and sizes.attention >= KEY_VALUE:
+        for k in range(sizes.choices * sizes.programs * sizes.keys):
             g.keys[k] *= np.float32(1.0) - w.keys[k] * w.keys[k]

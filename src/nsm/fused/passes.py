@@ -35,7 +35,7 @@ class Given(NamedTuple):
     cell_noise: int = 0
     """(T, B, n), or none"""
     program_noise: int = 0
-    """(T, B, heads, P), or none"""
+    """(T, B, choices, P), or none"""
 
 
 class Pass:
@@ -246,7 +246,8 @@ class Chunk(NamedTuple):
 
 
 class Traced:
-    """c_t, r_t, read and write addresses, then w^p if there are programs, ξ per head, and the tape if asked for.
+    """c_t, r_t, read and write addresses, then w^p if there are programs (of the heads, and each
+    of state network and output layer if they are stored), ξ per head, and the tape if asked for.
 
     Each (T, B, …), zero after a sequence's end.
     """
@@ -272,8 +273,8 @@ class Traced:
         found = [after[:, : s.size], after[:, s.size_p : s.size_p + s.reads], *k.tape.addresses(memory, rows)]
         if s.attention != layout.STATIC:
             stride = padded(s.programs)
-            mix = rows_of(work.mix, rows, s.heads * stride)
-            found.append(mix.reshape(rows, s.heads, stride)[..., : s.programs])
+            mix = rows_of(work.mix, rows, s.choices * stride).reshape(rows, s.choices, stride)[..., : s.programs]
+            found += [mix[:, : s.heads], *(mix[:, choice] for choice in range(s.heads, s.choices))]
         found += [interface[:, xi : xi + length] for _, _, xi, length, _ in k.table]
         if self.trace == WITH_TAPES:
             found.append(traced_tapes(memory, steps, samples))

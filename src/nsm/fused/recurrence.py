@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from nsm.fused import clock, controller, dnc, lrua, ntm, programs
-from nsm.fused.algebra import accumulate, accumulate_few, add_into, copy, few, fill, multiply, multiply_few
+from nsm.fused import answer, clock, controller, dnc, lrua, ntm, programs
+from nsm.fused.algebra import add_into, copy, few, fill, multiply, multiply_few
 from nsm.fused.cache import glue
 from nsm.fused.clock import lap
 from nsm.fused.layout import Array
@@ -26,13 +26,17 @@ class Work(NamedTuple):
     noise: Array
     """(rows, n padded) noise on the cell, or empty"""
     gumbel: Array
-    """(rows, heads, P) Gumbel noise, or empty"""
+    """(rows, choices, P) Gumbel noise, or empty"""
+    probabilities: Array
+    """(rows, choices, P, padded) what noise is added to if not to logits, or empty"""
     inputs: Array
     """(rows, I padded)"""
     before: Array
     """(rows, D): [h_{t−1} | r_{t−1}]"""
     after: Array
     """(rows, D): [h_t | r_t]"""
+    raw_gates: Array
+    """(rows, what each program makes of the gates and the query), or the gates themselves"""
     gates: Array
     """(rows, J)"""
     cells: Array
@@ -40,17 +44,19 @@ class Work(NamedTuple):
     raw: Array
     """(rows, Q)"""
     mix: Array
-    """(rows, heads, P padded): w^p"""
+    """(rows, choices, P padded): w^p"""
     soft: Array
-    """(rows, heads, P padded): the softmax behind w^p"""
+    """(rows, choices, P padded): the softmax behind w^p"""
     kept: Array
-    """(rows, heads, 3 + P): strength, its slope, 1/|q|, similarities"""
+    """(rows, choices, 3 + P): strength, its slope, 1/|q|, similarities"""
     query: Array
     """(K)"""
     scratch: Array
     """(32)"""
     interface: Array
     """(rows, X)"""
+    raw_outputs: Array
+    """(rows, what each program makes of the outputs and the query), or the outputs themselves"""
     outputs: Array
     """(rows, O padded)"""
     mask: Array
@@ -65,8 +71,12 @@ class Work(NamedTuple):
     interface_scales: Array
     d_outputs: Array
     """(rows, O padded)"""
+    d_raw_outputs: Array
+    """(rows, as `raw_outputs`)"""
     d_after: Array
     """(rows, D): from the output layer"""
+    d_raw_gates: Array
+    """(rows, as `raw_gates`)"""
     d_gates: Array
     """(rows, J)"""
     d_raw: Array
@@ -147,22 +157,21 @@ def _backward(memory, sizes, table, t, b, row, previous, xi, d_read, reads, d_xi
 def forward(sizes, scales, table, w, work, memory, first, count):
     """Run a chunk: `inputs`, the first step's `before` and the memory's initial state in, `outputs` and states out."""
     steps, batch, rows = count.size, count[0], first[count.size]
-    i_p, n_p, j_, o_p = sizes.inputs_p, sizes.size_p, sizes.gates, sizes.outputs_p
+    i_p, n_p, wide = sizes.inputs_p, sizes.size_p, sizes.raw_gates
     d = n_p + sizes.reads_p
     for row in range(rows):
-        copy(w.gates_bias, 0, work.gates, row * j_, j_)
-        copy(w.out_bias, 0, work.outputs, row * o_p, o_p)
+        copy(w.gates_bias, 0, work.raw_gates, row * wide, wide)
     # Zero times what is no number is none: then zeros are not passed over.
     if few(work.inputs, rows * i_p) and w.nothing[0] == 0:
-        multiply_few(work.inputs, i_p, w.gates_x, j_, work.gates, j_, rows, sizes.inputs, j_)
+        multiply_few(work.inputs, i_p, w.gates_x, wide, work.raw_gates, wide, rows, sizes.inputs, wide)
     else:
-        multiply(work.inputs, 0, i_p, w.gates_x, 0, j_, work.gates, 0, j_, rows, sizes.inputs, j_)
+        multiply(work.inputs, 0, i_p, w.gates_x, 0, wide, work.raw_gates, 0, wide, rows, sizes.inputs, wide)
     memory_start(memory)
     lap(clock.OUTSIDE)
     for t in range(steps):
         previous = first[t - 1] if t > 0 else -1
         turn(memory, t, count[t])
-        controller.forward(sizes, w, work, first[t], count[t], previous, batch)
+        controller.forward(sizes, scales, w, work, first[t], count[t], previous, batch)
         programs.forward(sizes, scales, table, w, work, first[t], count[t])
         for b in range(count[t]):
             row = first[t] + b
@@ -174,7 +183,7 @@ def forward(sizes, scales, table, w, work, memory, first, count):
         if t + 1 < steps:
             copy(work.after, first[t] * d, work.before, first[t + 1] * d, count[t + 1] * d)
         lap(clock.READ)
-    multiply(work.after, 0, d, w.out, 0, o_p, work.outputs, 0, o_p, rows, n_p + sizes.reads, o_p)
+    answer.forward(sizes, scales, w, work, rows)
     lap(clock.OUTSIDE)
 
 
@@ -186,16 +195,9 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
     first count[t] samples only, so a shorter one's waits untouched until time has come down to its last step.
     """
     steps, batch, rows = count.size, count[0], first[count.size]
-    i_p, n_p, j_, o_p = sizes.inputs_p, sizes.size_p, sizes.gates, sizes.outputs_p
+    i_p, n_p, wide = sizes.inputs_p, sizes.size_p, sizes.raw_gates
     d = n_p + sizes.reads_p
-    fill(work.d_after, 0, rows * d, np.float32(0.0))
-    # Where few steps have an answer, most rows of the gradient are zero.
-    if few(work.d_outputs, rows * o_p):
-        multiply_few(work.d_outputs, o_p, w.out_back, d, work.d_after, d, rows, sizes.outputs, d)
-        accumulate_few(work.d_outputs, o_p, work.after, d, g.out_back, d, rows, sizes.outputs, d)
-    else:
-        multiply(work.d_outputs, 0, o_p, w.out_back, 0, d, work.d_after, 0, d, rows, sizes.outputs, d)
-        accumulate(work.d_outputs, 0, o_p, work.after, 0, d, g.out_back, 0, d, rows, sizes.outputs, d)
+    answer.backward(sizes, scales, w, g, work, rows)
     lap(clock.GRADIENTS)
     for t in range(steps - 1, -1, -1):
         previous = first[t - 1] if t > 0 else -1
@@ -217,15 +219,13 @@ def backward(sizes, scales, table, w, g, work, memory, first, count):
             )  # fmt: skip
         programs.backward(sizes, scales, table, w, g, work, first[t], count[t])
         lap(clock.PROGRAMS_BACK)
-        controller.backward(sizes, w, g, work, first[t], count[t], previous, batch)
+        controller.backward(sizes, scales, w, g, work, first[t], count[t], previous, batch)
         lap(clock.CONTROLLER_BACK)
     for b in range(batch):
         add_into(work.d_state, b * d, g.start, 0, n_p)
         add_into(work.d_cell, b * n_p, g.start, n_p, n_p)
     controller.gradients(sizes, g, work, rows)
     programs.gradients(sizes, g, work, rows)
-    for row in range(rows):
-        add_into(work.d_outputs, row * o_p, g.out_bias, 0, o_p)
     if work.d_inputs.size:
         fill(work.d_inputs, 0, rows * i_p, np.float32(0.0))
-        multiply(work.d_gates, 0, j_, w.gates_x_back, 0, i_p, work.d_inputs, 0, i_p, rows, j_, i_p)
+        multiply(work.d_raw_gates, 0, wide, w.gates_x_back, 0, i_p, work.d_inputs, 0, i_p, rows, wide, i_p)

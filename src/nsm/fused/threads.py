@@ -7,11 +7,12 @@ them from OpenMP, whose runtime is found in the process. Where there is none, Py
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
+
+from nsm import system
 
 _forked = False
 
@@ -53,4 +54,4 @@ def _alone() -> None:
     _forked = True
 
 
-os.register_at_fork(after_in_child=_alone)
+system.after_fork(_alone)

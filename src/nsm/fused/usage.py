@@ -93,9 +93,11 @@ def usage_back(m, b, row, before, du, d_xi, dx):
         ψ = Π_r (1 − f_r w_r')            df_r = −Σ t_r w_r',  dw_r' = −f_r t_r   with t_r = dψ Π_{q≠r} (1 − f_q w_q')
 
     The product without r is the one of the heads before r, a line each in scratch behind du, times that of those after.
+    Where what is freed is erased, dψ begins with what `write_back` left in the line behind those.
     """
     n_p, heads, free = m.slots_p, m.reads, row * m.kept + m.reads
     earlier, carry, lines = before * (heads + 1) * n_p, b * (heads + 1) * n_p, du + n_p
+    freed = lines + heads * n_p
     one = splat(np.float32(1.0))
     for i in range(0, n_p, 16):
         d = load(m.d_usage, b * n_p + i) + load(m.scratch, du + i)
@@ -108,6 +110,8 @@ def usage_back(m, b, row, before, du, d_xi, dx):
         store(m.d_usage, b * n_p + i, ds * (one - w))
         store(m.d_address, carry + heads * n_p + i, ds * (one - u))
         product = d * fma(w, one - u, u)
+        if m.erasing:
+            product = product + load(m.scratch, freed + i)
         for r in range(heads - 1, -1, -1):
             f, w = spread(m.acts, free + r), load(m.address, earlier + r * n_p + i)
             t = product * load(m.scratch, lines + r * n_p + i)

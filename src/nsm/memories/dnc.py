@@ -23,6 +23,7 @@ from nsm.memories.memory import (
     placed,
     stay,
 )
+from nsm.similarity import EPSILON, above_zero
 
 USAGE_EPSILON = 1e-6
 """Usage is lifted to ε + (1 − ε) u, so that the product over used slots keeps a gradient."""
@@ -34,9 +35,13 @@ class DNC(MemoryConfig):
 
     width: int = 64
     read_heads: int = 4
-    """R, heads that read; one writes."""
+    """R, the number of read heads; there is one write head."""
     links: bool = False
-    """Temporal links: reads may step on in the order of writing, or back. The paper leaves them out for bAbI."""
+    """Temporal links: reads can follow the order of writing, forwards or backwards. The paper omits them for bAbI."""
+    masked: bool = False
+    """A mask per key says which numbers of a slot count in content addressing (Csordás & Schmidhuber, 2019)."""
+    erase_freed: bool = False
+    """Freed slots are also erased, not only marked as unused (same authors)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,14 +49,14 @@ class DNC(MemoryConfig):
 
     @property
     def read_parts(self) -> list[int]:
-        """ξ of the reads: keys, strengths, free gates, and with links three modes a head."""
+        """ξ of the reads: keys, strengths, free gates, with links three modes per head, and the masks of the keys."""
         r = self.read_heads
-        return [r * self.width, r, r] + ([3 * r] if self.links else [])
+        return [r * self.width, r, r, 3 * r * self.links, r * self.width * self.masked]
 
     @property
     def write_parts(self) -> list[int]:
-        """ξ of the write: key, strength, erase, add, allocation gate, write gate."""
-        return [self.width, 1, self.width, self.width, 1, 1]
+        """ξ of the write: key, strength, erase, add, allocation gate, write gate, and the mask of the key."""
+        return [self.width, 1, self.width, self.width, 1, 1, self.width * self.masked]
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -81,9 +86,10 @@ class DNCState(NamedTuple):
 
 
 class DNCMemory(Tape):
-    """Two control heads. ξ of the reads: keys R·M, strengths R, free gates R, with links also 3 read modes per head.
+    """Two control heads. ξ of the reads: keys R·M, strengths R, free gates R, 3 read modes per head, masks R·M.
 
-    ξ of the write: key M, strength, erase M, add M, allocation gate, write gate.
+    ξ of the write: key M, strength, erase M, add M, allocation gate, write gate, mask M. Modes are there with links,
+    masks if content addressing is masked.
     """
 
     def __init__(self, config: DNC, generator: torch.Generator | None = None) -> None:
@@ -114,38 +120,54 @@ class DNCMemory(Tape):
         self, interfaces: Sequence[Tensor], state: DNCState, place: Place = stay
     ) -> tuple[Tensor, DNCState, Addresses]:
         reading, writing = interfaces
-        keys, strengths, free, *modes = reading.split(self.read_parts, dim=-1)
-        write_key, write_strength, erase, add, allocation_gate, write_gate = writing.split(self.write_parts, dim=-1)
+        keys, strengths, free, modes, masks = reading.split(self.read_parts, dim=-1)
+        write_key, write_strength, erase, add, *gates, write_mask = writing.split(self.write_parts, dim=-1)
+        g_a, g_w = (torch.sigmoid(gate) for gate in gates)
 
-        usage = update_usage(state.usage, state.write_address.squeeze(1), torch.sigmoid(free), state.read_addresses)
-        content = content_address(
-            write_key.unsqueeze(1), state.memory, (1 + F.softplus(write_strength)).unsqueeze(1)
-        ).squeeze(1)
-        g_a = torch.sigmoid(allocation_gate)
-        w_write = torch.sigmoid(write_gate) * (g_a * allocation(usage) + (1 - g_a) * content)
-        w_write = place("write", 0, w_write)
+        kept = retention(torch.sigmoid(free), state.read_addresses)
+        usage = update_usage(state.usage, state.write_address.squeeze(1), kept)
+        content = self._content(write_key, write_mask, state.memory, write_strength).squeeze(1)
+        w_write = place("write", 0, g_w * (g_a * allocation(usage) + (1 - g_a) * content))
         column = w_write.unsqueeze(-1)
-        memory = state.memory * (1 - column * torch.sigmoid(erase).unsqueeze(1)) + column * add.unsqueeze(1)
+        memory = state.memory * kept.unsqueeze(-1) if self.config.erase_freed else state.memory
+        memory = memory * (1 - column * torch.sigmoid(erase).unsqueeze(1)) + column * add.unsqueeze(1)
 
-        w_read = content_address(
-            keys.unflatten(-1, (-1, self.width)), memory, (1 + F.softplus(strengths)).unsqueeze(-1)
-        )
+        w_read = self._content(keys, masks, memory, strengths)
         precedence, links = state.precedence, state.links
         if self.config.links:
             links = update_links(links, precedence, w_write)
             precedence = (1 - w_write.sum(-1, keepdim=True)) * precedence + w_write
-            w_read = follow_links(w_read, links, state.read_addresses, modes[0])
+            w_read = follow_links(w_read, links, state.read_addresses, modes)
 
         w_read = placed(place, "read", w_read)
         read = (w_read @ memory).flatten(1)
         addresses = Addresses(w_read, w_write.unsqueeze(1))
         return read, DNCState(memory, usage, *addresses, precedence, links), addresses
 
+    def _content(self, keys: Tensor, masks: Tensor, memory: Tensor, strengths: Tensor) -> Tensor:
+        """w^c of some heads: keys and masks (B, H·M), strengths (B, H) → (B, H, N)."""
+        keys, strengths = keys.unflatten(-1, (-1, self.width)), (1 + F.softplus(strengths)).unsqueeze(-1)
+        if not self.config.masked:
+            return content_address(keys, memory, strengths)
+        return masked_address(keys, torch.sigmoid(masks.unflatten(-1, (-1, self.width))), memory, strengths)
 
-def update_usage(usage: Tensor, w_write: Tensor, free: Tensor, w_read: Tensor) -> Tensor:
-    """u = (u + w_w − u w_w) Π_r (1 − f_r w_r): written slots are used, freed ones are not. (B, N) → (B, N)."""
-    retention = (1 - free.unsqueeze(-1) * w_read).prod(dim=1)
-    return (usage + w_write - usage * w_write) * retention
+
+def masked_address(key: Tensor, mask: Tensor, memory: Tensor, strength: Tensor) -> Tensor:
+    """softmax over slots of β cos(k ⊙ μ, M(i) ⊙ μ). key, mask (B, H, M), memory (B, N, M), strength (B, H, 1)."""
+    counts, columns, epsilon = mask * mask, memory.transpose(-1, -2), above_zero(EPSILON, memory)
+    lengths = torch.sqrt(counts @ (columns * columns) + epsilon)
+    own = torch.sqrt((counts * key * key).sum(-1, keepdim=True) + epsilon)
+    return torch.softmax(strength * ((counts * key) @ columns / (own * lengths)), dim=-1)
+
+
+def retention(free: Tensor, w_read: Tensor) -> Tensor:
+    """ψ = Π_r (1 − f_r w_r): what is left of a slot after reads have freed it. (B, R), (B, R, N) → (B, N)."""
+    return (1 - free.unsqueeze(-1) * w_read).prod(dim=1)
+
+
+def update_usage(usage: Tensor, w_write: Tensor, kept: Tensor) -> Tensor:
+    """u = (u + w_w − u w_w) ψ: written slots are used, freed ones are not. (B, N) → (B, N)."""
+    return (usage + w_write - usage * w_write) * kept
 
 
 def allocation(usage: Tensor) -> Tensor:

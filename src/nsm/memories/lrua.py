@@ -31,18 +31,18 @@ class LRUA(MemoryConfig):
 
     width: int = 40
     read_heads: int = 4
-    """R, heads that read."""
+    """R, the number of read heads."""
     write_heads: int = 1
-    """W, heads that write."""
+    """W, the number of write heads."""
     decay: float = 0.99
-    """γ: how much of a slot's usage is left after a step."""
+    """γ: the decay of a slot's usage per step."""
     strength: float = 1.0
-    """β in w_r = softmax(β cos(k, M)). The equations have none, that is 1: a slot that fits exactly then gets at most
-    e² times the weight of one that is opposite to the key, and all reads are blurred."""
+    """β in w_r = softmax(β cos(k, M)). The equations have β = 1: an exact match then gets at most e² times the weight
+    of the opposite of the key, and all reads are blurred."""
     least_used: int | None = None
-    """How many slots count as least used; None takes the number of read heads."""
+    """The number of slots that count as least used; None: the number of read heads."""
     order: str = "write-first"
-    """write-first (r_t reads M_t, as the equations say) or read-first (r_t reads M_{t−1})."""
+    """write-first (r_t reads M_t, as in the equations) or read-first (r_t reads M_{t−1})."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,7 +117,7 @@ class LRUAMemory(Tape):
 
 
 def least_used(usage: Tensor, count: int) -> Tensor:
-    """The `count` least used slots, one-hot, the least used first; equals by position. usage (B, N) → (B, count, N)."""
+    """The `count` least used slots, one-hot, in rising order, ties by position. usage (B, N) → (B, count, N)."""
     # Before anything is written all slots tie: by position, the machine fills the tape in order.
     order = least_used_first(usage)[:, :count]
     return torch.nn.functional.one_hot(order, usage.shape[-1]).to(usage.dtype)

@@ -19,16 +19,16 @@ INITIAL_MEMORY = ("constant", "random")
 INITIAL_ADDRESS = ("one-hot", "zeros", "uniform")
 ORDERS = ("read-first", "write-first")
 CONSTANT = 1e-6
-"""What a blank slot holds under a constant initial memory."""
+"""The content of a blank slot with a constant initial memory."""
 RESOLUTION = 2**-10
-"""Usage is compared in steps of this size. Slots that nothing tells apart are equally used but for rounding, which is
-another on every processor and back end, and must not decide which of them comes first."""
+"""Usage is compared in steps of this size. Usages that should be equal differ by rounding, which depends on the
+processor and the backend and must not decide which slot comes first."""
 LONGER = 0x6C6F6E676572
-"""Seeds what is beyond a random tape's configured end; unlike the seeds people choose, which would repeat the tape."""
+"""The seed for slots beyond a random tape's configured size; unlikely to be chosen, which would repeat the tape."""
 
 
 class Head(NamedTuple):
-    """A control head: one interface vector ξ of `size` numbers a step, from one interface network."""
+    """A control head: one interface vector ξ of `size` numbers per step, from one interface network."""
 
     name: str
     kind: str
@@ -36,7 +36,7 @@ class Head(NamedTuple):
 
 
 class Content(NamedTuple):
-    """Where in its interfaces a memory has what content addressing works with: control heads and slices of their ξ."""
+    """Which parts of its interfaces a memory uses for content addressing: control heads and slices of their ξ."""
 
     keys: tuple[tuple[int, slice], ...]
     written: tuple[int, slice]
@@ -45,24 +45,24 @@ class Content(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """Where a step looked and where it wrote: read (B, R, N), write (B, W, N)."""
+    """The read and write addresses of a step: read (B, R, N), write (B, W, N)."""
 
     read: Tensor
     write: Tensor
 
 
 Place = Callable[[str, int, Tensor], Tensor]
-"""Where a head is instead of where it would be: its kind, its number among those, and the address (B, N) → (B, N)."""
+"""Replaces the address of a head: its kind, its number within the kind, and the address (B, N) → (B, N)."""
 
 
 def stay(kind: str, number: int, address: Tensor) -> Tensor:
-    """Every head is where it would be."""
+    """Leave every address as it is."""
     return address
 
 
 @dataclass(frozen=True)
 class MemoryConfig(OneOf, ABC):
-    """What every data memory has: N slots of width M, and how the tape looks before the first step."""
+    """What every data memory has: N slots of width M, and the initial content of the tape."""
 
     slots: int = 128
     """N, the number of slots."""
@@ -79,12 +79,12 @@ class MemoryConfig(OneOf, ABC):
     @property
     @abstractmethod
     def heads(self) -> tuple[Head, ...]:
-        """The control heads, in the order they take their turns."""
+        """The control heads, in order."""
 
     @property
     @abstractmethod
     def read_size(self) -> int:
-        """How many numbers a step reads, of all heads together."""
+        """The size of what a step reads, over all heads."""
 
     @abstractmethod
     def build(self, generator: torch.Generator | None = None) -> Memory:
@@ -92,17 +92,17 @@ class MemoryConfig(OneOf, ABC):
 
 
 class Memory(nn.Module, ABC):
-    """memory(ξ, M): takes one interface vector per control head and a state, gives what was read and the next state.
+    """memory(ξ, M): from one interface vector per control head and a state to what was read and the next state.
 
-    A memory of your own sets `heads`, `read_size`, `slots` and implements `initial_state` and `forward`; a state is any
-    named tuple of tensors with the batch first. Nothing is kept on the module.
+    A memory of your own sets `heads`, `read_size`, `slots` and implements `initial_state` and `forward`. A state is any
+    named tuple of tensors with the batch first; the module itself has no state.
     """
 
     heads: tuple[Head, ...]
     read_size: int
     slots: int
     content: Content | None = None
-    """None if it can't be said, or there is no such thing."""
+    """None if unknown, or without content addressing."""
 
     @abstractmethod
     def initial_state(self, batch: int, slots: int | None = None) -> tuple[Tensor, ...]:
@@ -134,7 +134,7 @@ class Tape(Memory):
     def _blank(self, batch: int, slots: int | None) -> Tensor:
         """The tape before the first step, (batch, slots, width).
 
-        A shorter tape takes the first slots; a longer one goes on the same way, random content by a fixed seed.
+        A shorter tape takes the first slots; a longer one continues alike, with random content from a fixed seed.
         """
         wanted = self.slots if slots is None else at_least("slots", slots, 1)
         memory = self.initial_memory[:wanted]

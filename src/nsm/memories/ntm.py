@@ -27,7 +27,7 @@ from nsm.memories.memory import (
 from nsm.similarity import above_zero
 
 FARTHEST = 1_024
-"""Every place a head may move to is a number of its interface."""
+"""Every possible shift is a number of a head's interface."""
 TINY = 1e-16
 """Keeps the logarithm of an empty slot finite when an address is sharpened."""
 
@@ -37,15 +37,15 @@ class NTM(MemoryConfig):
     """An NTM memory: any number of read and write heads on one tape."""
 
     read_heads: int = 1
-    """R, heads that read."""
+    """R, the number of read heads."""
     write_heads: int = 1
-    """W, heads that write."""
+    """W, the number of write heads."""
     shift_range: int = 1
-    """A head may move by −shift_range … +shift_range slots a step."""
+    """A head can move by −shift_range … +shift_range slots per step."""
     order: str = "read-first"
     """read-first as in the published code (a read sees the tape before this step's write), or write-first."""
     initial_address: str = "one-hot"
-    """Where every head stands before the first step: one-hot (the first slot), zeros (nowhere) or uniform."""
+    """The address of every head before the first step: one-hot (the first slot), zeros (nowhere) or uniform."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,12 +58,12 @@ class NTM(MemoryConfig):
 
     @property
     def shifts(self) -> int:
-        """How many places a head may move to."""
+        """The number of possible shifts."""
         return 2 * self.shift_range + 1
 
     @property
     def address_size(self) -> int:
-        """Numbers of ξ that say where a head goes: key M, strength, gate, shifts, sharpening."""
+        """The size of the part of ξ that moves a head: key M, strength, gate, shifts, sharpening."""
         return self.width + 3 + self.shifts
 
     @property
@@ -129,7 +129,7 @@ class NTMMemory(Tape):
         return torch.cat(reads, dim=-1), NTMState(memory, *visited), visited
 
     def address(self, interface: Tensor, memory: Tensor, previous: Tensor) -> Tensor:
-        """Where a head goes. interface (B, M + 6), memory (B, N, M), previous address (B, N) → (B, N)."""
+        """The next address of a head. interface (B, M + 6), memory (B, N, M), previous address (B, N) → (B, N)."""
         key, strength, gate, shifts, gamma = interface.split([self.width, 1, 1, self.shifts, 1], dim=-1)
         content = content_address(key.unsqueeze(1), memory, F.softplus(strength).unsqueeze(1)).squeeze(1)
         g = torch.sigmoid(gate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -74,6 +75,11 @@ def figure(draw: Callable[P, F]) -> Callable[P, F]:
 def colour(index: int) -> str:
     """The colour of a series; after the last they begin again."""
     return SERIES[index % len(SERIES)]
+
+
+def named(model: str) -> str:
+    """A model's name for people, its acronyms in capitals: NTM-2-heads, key-value."""
+    return re.sub(r"\b(ntm|nutm|mann|dnc|lrua)\b", lambda found: found[0].upper(), model)
 
 
 def looks(models: Iterable[str]) -> dict[str, tuple[str, Any]]:

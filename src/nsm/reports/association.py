@@ -1,9 +1,9 @@
-"""What the programs of a machine have to do with what it is doing: mutual information, and what chance makes of it.
+"""How the programs of a machine depend on the phase: mutual information, and its level by chance.
 
-A phase is what is done at a step: listening or answering, and the subtask. Where a head takes another program in
-another phase, one tells the other. Both last for many steps, so that a program which changes slowly, whatever is being
-done, seems to tell something, too. Chance is therefore the same machine with the phases of every sequence shifted
-around its end, by a number of steps drawn anew for each: both last as long as they did, but part company.
+The phase of a step is reading the input or answering, and the subtask. If a head uses different programs in different
+phases, one carries information about the other. But both last for many steps, so a program that merely changes slowly
+seems informative, too. The chance level is therefore estimated from the same runs with the phases of every sequence
+shifted in a circle, by a random number of steps each: durations stay as they are, the alignment is lost.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from nsm.plots.heads import by_programs
 from nsm.reports.execution import Array, Execution
 
 SHIFTS = 1_000
-"""How often phases are shifted: p is at least one in this many."""
+"""Number of random shifts; the smallest possible p is one in this many."""
 
 
 class Association(NamedTuple):
-    """Of phases with the programs of a head, in bits."""
+    """Mutual information between phases and the programs of a head, in bits."""
 
     head: str
     bits: float
     possible: float
-    """What they could be at most: the entropy of the phases, or of as many programs."""
+    """The maximum: the entropy of the phases, or of as many programs."""
     chance: float
-    """What the strongest head of the machine stays below in 95 of 100 shifts."""
+    """The 95th percentile over shifts, of the strongest head of the machine."""
     p: float
-    """The share of shifts in which the strongest head has as much."""
+    """The share of shifts in which the strongest head reaches as much."""
 
     @property
     def found(self) -> bool:
-        """Whether it is more than chance makes of it."""
+        """Whether it is above chance level."""
         return self.p < 0.05 and self.bits > self.chance
 
 
@@ -48,9 +48,9 @@ def information(joint: Array) -> Array:
 
 
 def associations(phases: Sequence[Sequence[str]], heads: Mapping[str, Sequence[Array]]) -> list[Association]:
-    """Of the phases (T,) of sequences with the programs (T, P) of every head in each, the strongest first.
+    """Between the phases (T,) of sequences and the programs (T, P) of every head, the strongest head first.
 
-    Every step counts alike, and at every step each program with its weight.
+    Every step has the same weight, and at every step each program its own.
     """
     names = sorted({phase for sequence in phases for phase in sequence})
     marks = [np.array([[phase == name for name in names] for phase in sequence], float) for sequence in phases]
@@ -58,7 +58,7 @@ def associations(phases: Sequence[Sequence[str]], heads: Mapping[str, Sequence[A
     widest = max(mixes[0].shape[1] for mixes in heads.values())
     possible = min(float(information(np.diag(counts))), float(np.log2(widest)))
     random = np.random.default_rng(0)
-    # Without a shift first. All heads have the same ones: the strongest by chance is found among as many.
+    # The first is no shift. All heads share the shifts, so the strongest by chance is among as many heads.
     shifts = [np.append(0, random.integers(len(mark), size=SHIFTS)) for mark in marks]
     bits = {
         name: information(
@@ -86,7 +86,7 @@ def association_of(mark: Array, weights: Array) -> Array:
 
 
 def by_phase(runs: Sequence[Execution]) -> list[Association]:
-    """Of what a machine does in some sequences with its programs; nothing for one that has none."""
+    """Between phases and programs of a machine on some sequences; empty if it stores no programs."""
     phases, heads = usage(runs, Execution.doing)
     return associations(phases, heads) if heads else []
 
@@ -94,7 +94,7 @@ def by_phase(runs: Sequence[Execution]) -> list[Association]:
 def usage(
     runs: Sequence[Execution], doing: Callable[[Execution], list[str]]
 ) -> tuple[list[list[str]], dict[str, list[Array]]]:
-    """The phases of sequences, and the programs (T, P) of every head in each; steps of no phase are left out."""
+    """The phases of sequences and the programs (T, P) of every head, without the steps outside any phase."""
     phases: list[list[str]] = []
     heads: dict[str, list[Array]] = {}
     for run in runs:

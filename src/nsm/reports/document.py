@@ -1,4 +1,4 @@
-"""A report as a list of blocks, and as one HTML page or one Markdown file made from the same list."""
+"""A report as a list of blocks, rendered as one HTML page or one Markdown file."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Note:
-    """A paragraph that stands back: where numbers come from."""
+    """A footnote: where numbers come from."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Table:
-    """Text in columns; those of `words` from the left, the others, figures, from the right."""
+    """Text in columns; the first `words` are aligned left, the others, numbers, right."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -51,7 +51,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, drawn when it is wanted; `name` is its file's."""
+    """A figure, drawn on demand; `name` is that of its file."""
 
     name: str
     draw: Callable[[], Figure]
@@ -68,10 +68,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether something of the paper was reproduced, and why it is said."""
+    """Whether a result of the paper was reproduced, and the reason."""
 
     status: str
-    """reproduced, partly, not reproduced, or not yet run; measured if the paper does not have it"""
+    """reproduced, partly, not reproduced, not yet run, or measured if it is not in the paper"""
     reason: str
 
 
@@ -80,7 +80,7 @@ Block = Heading | Paragraph | Note | Table | Picture | Verdict
 
 @dataclass(frozen=True)
 class Document:
-    """A title and what stands under it."""
+    """A title and its blocks."""
 
     title: str
     blocks: list[Block] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Document:
 
 
 def to_html(document: Document) -> str:
-    """One page with everything in it: figures as embedded drawings, no script, nothing from elsewhere."""
+    """A self-contained page: figures are embedded as SVG, no script, no external resources."""
     style = (files("nsm.reports") / "document.css").read_text(encoding="utf-8")
     sections = [block.text for block in document.blocks if isinstance(block, Heading) and block.level == 2]
     links = "".join(f'<li><a href="#{anchor(text)}">{html.escape(text)}</a></li>' for text in sections)
@@ -107,7 +107,7 @@ def to_html(document: Document) -> str:
 
 
 def anchor(text: str) -> str:
-    """The name of a section in links: what GitHub makes of a heading, too."""
+    """The name of a section in links, the same as on GitHub."""
     return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 
@@ -145,18 +145,18 @@ def _html_table(table: Table) -> str:
 # --- Markdown ---------------------------------------------------------------------------------------------------------
 
 
-def to_markdown(document: Document, pictures: str) -> str:
-    """The same as Markdown; `pictures` is where the figures' files are, seen from it."""
-    blocks = [f"# {_plain(document.title)}", *(_markdown(block, pictures) for block in document.blocks)]
+def to_markdown(document: Document, pictures: str, drawings: bool = False) -> str:
+    """The same as Markdown; `pictures` is the directory of its figures, with `drawings` as SVG, too."""
+    blocks = [f"# {_plain(document.title)}", *(_markdown(block, pictures, drawings) for block in document.blocks)]
     return "\n\n".join(blocks) + "\n"
 
 
 def _plain(text: str) -> str:
-    """Text in which nothing means anything to Markdown."""
+    """Text with everything escaped that has a meaning in Markdown."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text).replace("\n", " ")
 
 
-def _markdown(block: Block, pictures: str) -> str:
+def _markdown(block: Block, pictures: str, drawings: bool) -> str:
     match block:
         case Heading(text, level):
             return f"{'#' * level} {_plain(text)}"
@@ -173,12 +173,14 @@ def _markdown(block: Block, pictures: str) -> str:
             table = "\n".join(f"| {' | '.join(line)} |" for line in cells)
             return f"{_plain(caption)}\n\n{table}" if caption else table
         case Picture(name, _, caption):
-            return f"[![{_plain(caption)}]({pictures}/{name}.png)]({pictures}/{name}.svg)\n\n{_plain(caption)}"
+            image = f"![{_plain(re.split('[.;] ', caption)[0])}]({pictures}/{name}.png)"
+            return f"{f'[{image}]({pictures}/{name}.svg)' if drawings else image}\n\n{_plain(caption)}"
 
 
-def save_pictures(document: Document, directory: Path) -> None:
-    """Write every figure of a document as a drawing and as points."""
+def save_pictures(document: Document, directory: Path, drawings: bool = False) -> None:
+    """Write every figure of a document as PNG, and as SVG if `drawings` are wanted, too."""
     for block in document.blocks:
         if isinstance(block, Picture):
-            write(directory / f"{block.name}.svg", block.svg)
             save(block.figure, directory / f"{block.name}.png")
+            if drawings:
+                write(directory / f"{block.name}.svg", block.svg)

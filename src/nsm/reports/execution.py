@@ -1,6 +1,6 @@
-"""One sequence as a machine worked through it: the trace beside what was shown, asked and answered.
+"""One sequence with a machine's trace: inputs, targets, outputs, and what happened inside.
 
-Figures and the viewer read this and nothing else.
+Figures and the viewer read nothing else.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from nsm.training.evaluation import TEST
 
 Array = npt.NDArray[Any]
 POOL = 50
-"""The best and the worst are looked for among this many sequences: the first of the test."""
+"""The best and the worst sequence are picked from this many, the first of the test."""
+READING, ANSWERING = "reading the input", "answering"
+"""The two phases of a sequence."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """What one machine did with one sequence of T steps."""
+    """A machine's run on one sequence of T steps."""
 
     name: str
-    """Which sequence this is, for people."""
+    """The name of the sequence, for people."""
     inputs: Array
     """(T, I)"""
     targets: Array
@@ -38,9 +40,9 @@ class Execution:
     answers: Array
     """(T, O) probabilities of a 1, or of each choice"""
     counted: Array
-    """(T,) whether a step's answer counts"""
+    """(T,) whether a step is scored"""
     decoding: int
-    """The first step whose answer counts."""
+    """The first step of the answer."""
     subtask: Array
     """(T,) index into `subtasks`, −1 for none"""
     subtasks: tuple[str, ...]
@@ -48,15 +50,17 @@ class Execution:
     controller: Array
     """c_t (T, n)"""
     memory: Array | None
-    """M_t (T, N, M), None if it was not asked for"""
+    """M_t (T, N, M), None if it was not recorded"""
     choice: bool = False
     """Whether an answer is one of O choices, and not O bits."""
     words: tuple[str, ...] = ()
-    """What the choices and inputs are called, where they are words."""
+    """The names of the choices and inputs, if they are words."""
     picture: int = 0
-    """The side of the square picture an input begins with."""
+    """The side of the square picture at the start of an input."""
     task: Task | None = None
-    """What the sequence is of; None for an input of somebody's own."""
+    """The task of the sequence; None for a user's own input."""
+    parts: tuple[tuple[str, Array], ...] = ()
+    """The programs (T, P) of the state network and the output layer, by name, where their weights are stored."""
 
     @property
     def steps(self) -> int:
@@ -64,7 +68,7 @@ class Execution:
 
     @property
     def wrong(self) -> Array:
-        """(T, O) answers that count and are wrong: bits on the wrong side of one half, or the wrong choice taken."""
+        """(T, O) scored outputs that are wrong: bits on the wrong side of one half, or the wrong choice."""
         if self.choice:
             taken, right = self.answers.argmax(axis=1), self.targets.argmax(axis=1)
             wrong = (np.arange(self.answers.shape[1]) == taken[:, None]) & (taken != right)[:, None]
@@ -75,17 +79,17 @@ class Execution:
 
     @property
     def asked(self) -> int:
-        """How many answers count."""
+        """The number of scored outputs."""
         return int(self.counted.sum()) * self._answers_a_step
 
     @property
     def errors(self) -> int:
-        """How many of them are wrong."""
+        """The number of wrong ones."""
         return int(self.wrong.sum())
 
     @property
     def unit(self) -> str:
-        """What is counted."""
+        """The unit of these counts."""
         return "answers" if self.choice else "bits"
 
     @property
@@ -97,17 +101,17 @@ class Execution:
         return [head for head in self.heads if head.kind == kind]
 
     def errors_by_subtask(self) -> dict[str, tuple[int, int]]:
-        """Wrong answers and answers that count of every subtask; empty for a task that has none."""
+        """Wrong and scored outputs of every subtask; empty for a task without subtasks."""
         width = self._answers_a_step
         wrong = self.wrong.sum(axis=1)
         mine = {name: self.counted & (self.subtask == index) for index, name in enumerate(self.subtasks)}
         return {name: (int(wrong[steps].sum()), int(steps.sum()) * width) for name, steps in mine.items()}
 
     def doing(self) -> list[str]:
-        """What it does at every step: the phase, and the subtask where there are several; nothing outside of any."""
+        """The phase at every step, with the subtask where there are several; empty outside any phase."""
         doing = [""] * self.steps
         for start, end, name in self.stretches() or [(0, self.decoding, ""), (self.decoding, self.steps, "")]:
-            phase = "answering" if start >= self.decoding else "listening"
+            phase = ANSWERING if start >= self.decoding else READING
             doing[start:end] = [f"{name}, {phase}" if name else phase] * (end - start)
         return doing
 
@@ -133,7 +137,7 @@ def from_trace(trace: Trace, logits: Tensor, batch: Batch, task: Task, names: Se
 
 
 def from_input(trace: Trace, logits: Tensor, x: Tensor, batch_first: bool, choice: bool) -> list[Execution]:
-    """Executions of inputs that nothing is asked of: x and logits (T, B, …), (B, T, …) if batch first, or (T, …)."""
+    """Executions of inputs without targets: x and logits (T, B, …), (B, T, …) if batch first, or (T, …)."""
     if x.dim() == 2:
         x, logits, trace = x.unsqueeze(1), logits.unsqueeze(1), trace.batched()
     elif batch_first:
@@ -161,6 +165,7 @@ def _executions(trace: Trace, answers: Tensor, batch: Batch, names: Sequence[str
             controller=_array(trace.controller[:end, b]),
             memory=None if trace.memory is None else _array(trace.memory[:end, b]),
             choice=choice,
+            parts=trace.part_programs(b, end),
         )
         for b, (name, end) in enumerate(zip(names, batch.lengths.tolist(), strict=True))
     ]
@@ -184,7 +189,7 @@ def execute(
 ) -> list[Execution]:
     """Run a machine on the first `samples` sequences of a task's test, and on the best and worst of its first `POOL`.
 
-    `extremes=False` leaves those two out; `name` goes in front of the sequences' own names.
+    `extremes=False` omits those two; `name` is put in front of the sequences' names.
     """
     at_least("samples", samples, 1)
     if len(parts := task.parts) > 1:
@@ -225,7 +230,7 @@ def select(batch: Batch, chosen: list[int]) -> Batch:
 
 
 def _extremes(answers: Array, batch: Batch) -> tuple[int, int]:
-    """The sequences with the smallest and with the largest share of wrong bits, by their doubt among equals."""
+    """The sequences with the smallest and the largest share of wrong bits, ties broken by uncertainty."""
     counted = batch.mask[:, :, None] > 0
     distance = np.where(counted, np.abs(answers - batch.targets), 0.0)
     bits = np.maximum(batch.mask.sum(axis=0), 1) * batch.targets.shape[2]
@@ -235,5 +240,5 @@ def _extremes(answers: Array, batch: Batch) -> tuple[int, int]:
 
 
 def _named(chosen: dict[int, str], index: int, name: str) -> dict[int, str]:
-    """With one more sequence, or with one more name for a sequence that is there."""
+    """Add a sequence, or another name for one that is already chosen."""
     return {**chosen, index: f"{chosen[index]}, {name.split(', ')[-1]}" if index in chosen else name}

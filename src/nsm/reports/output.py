@@ -1,4 +1,4 @@
-"""Pages and pictures, written where a user wants them."""
+"""Writing pages and figures to the paths that users choose."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ def write(path: Path, content: bytes) -> None:
     """Write a file atomically: an earlier one stays until the new one is complete."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if (
-            path.exists() and not path.is_file()
-        ):  # a pipe or a device: it is not to be replaced, and has nothing to lose
+        if path.exists() and not path.is_file():  # a pipe or a device can't be replaced
             path.write_bytes(content)
         else:
-            write_atomically(path.resolve(), content)  # what a link leads to, not the link
+            write_atomically(path.resolve(), content)  # the target of a link, not the link
     except OSError as error:
         raise UserError(f"{path} can't be written: {error.strerror}") from None

@@ -1,6 +1,6 @@
-"""Tasks: sequences to learn from, and the judgement of answers to them.
+"""Tasks: sequences to learn from, and how outputs are scored.
 
-Only the judgement takes torch, which is imported there: a task's name and its sizes are known without it.
+Only scoring needs torch, which is imported there: a task's name and sizes are known without it.
 """
 
 from nsm.tasks.associative_recall import AssociativeRecall

@@ -1,4 +1,4 @@
-"""Names for the kinds of array the tasks are made of."""
+"""Names for the kinds of array that tasks use."""
 
 import numpy as np
 import numpy.typing as npt

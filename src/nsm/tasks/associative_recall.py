@@ -15,13 +15,13 @@ _ITEMS, _VECTORS, _QUERY = range(3)
 
 @dataclass(frozen=True)
 class AssociativeRecall(PhasedTask):
-    """Given a list of items and one of them, name the next.
+    """Given a list of items and one of them, output the item that followed it.
 
     Inputs: for each of K items a delimiter on channel `width` and the item's vectors; then the query between two
     delimiters on channel `width + 1`; then zero steps. The query is any item but the last.
     Targets: the vectors of the item after the query.
 
-    Items are independent, so two may be equal by chance; the query then means the one that was drawn.
+    Items are independent, so two may be equal by chance; the query is the one that was drawn.
 
     Attributes:
         width: bits of a vector.

@@ -14,6 +14,7 @@ import numpy as np
 from nsm.checks import UserError, choose
 from nsm.data import babi, source
 from nsm.data.stories import EncodedStories, vocabulary
+from nsm.data.symmetries import SYMMETRIES, exchanges
 from nsm.tasks.arrays import Ints
 from nsm.tasks.batch import Batch
 from nsm.tasks.classification import Classification, Share, Tally
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 TRAIN = 0
 """The stream that goes through the training stories; every other one holds the validation stories."""
 VALIDATION = 10
-"""Every tenth training story of a task is kept for validation, the same ones in every run."""
+"""Every tenth training story of a task is used for validation, the same ones in every run."""
 EXAMINED = 64
-"""Stories per batch where nothing is learnt."""
+"""Stories per batch in validation and test."""
 FAILED = 0.05
 """A task with a larger error counts as failed."""
 DOUBTFUL = ("qa3",)
-"""Its released training file is hard to come by, and others stand in for it; a note says so where one did."""
-_ORDER, _TASK, _STORY = range(3)  # purposes of the draws
+"""Its released training file is hard to find; results that used a substitute carry a note."""
+_ORDER, _TASK, _STORY, _EXCHANGE = range(4)  # purposes of the draws
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Answers(Tally):
     def averages(self) -> dict[str, float]:
         """For every task word_error/qaN, the share of wrong answer words, and question_error/qaN, that of questions.
 
-        A question is wrong if one of its words is. error and question_error are the means of these over the tasks, as
-        the paper's mean error is; failed_tasks counts the tasks whose word error is above 5 %.
+        A question is wrong if one of its words is. error and question_error are their means over the tasks, like the
+        paper's mean error; failed_tasks counts the tasks whose word error is above 5 %.
         """
         averages = super().averages()
         words, questions = (
@@ -59,17 +60,19 @@ class Answers(Tally):
 
 @dataclass(frozen=True)
 class Babi(Classification):
-    """Some of the twenty tasks, jointly. Targets are the answers' words, at the steps that show a blank.
+    """Some of the twenty tasks, jointly. Targets are the words of the answers, at the steps that show a blank.
 
-    In training, a step is a batch of an epoch: each epoch has its own order of all stories, whatever their lengths, as
-    batches of like lengths would be batches of one task. The last batch of an epoch may be smaller than the others.
-    With weights there are no epochs: every story is drawn anew, first its task and then one of that task's.
+    Training steps go through epochs: each epoch has its own order of all stories, regardless of their lengths, since
+    batches of similar lengths would be batches of one task. The last batch of an epoch may be smaller than the others.
+    With weights there are no epochs: for every story first its task is drawn, then a story of that task. Weights share
+    out words, not stories: a story of task 3 has as many words as twenty of task 4.
 
     Attributes:
         tasks: their numbers, rising.
         split: "train" or "test".
         protocol: see `nsm.data.babi.load`.
-        weights: how often each task is drawn in training, in proportion; none: as often as it has stories.
+        weights: how many of the words in training each task gets, in proportion; empty: as many as it has.
+        exchange: in training, permute people, places, directions, … at random within each story.
     """
 
     measures: ClassVar[tuple[Measure, ...]] = (
@@ -82,6 +85,7 @@ class Babi(Classification):
     split: str = "train"
     protocol: str = "paper"
     weights: tuple[float, ...] = ()
+    exchange: bool = False
 
     def __post_init__(self) -> None:
         choose("split", self.split, babi.SPLITS)
@@ -139,7 +143,7 @@ class Babi(Classification):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """What the stories of the split are used for."""
+        """The purposes of the stories of the split."""
         return ("train", "validation") if self.split == "train" else ("test",)
 
     @property
@@ -165,6 +169,12 @@ class Babi(Classification):
                 chosen = list(self._drawn(stories, draws).reshape(draws.steps, draws.batch_size))
             else:
                 chosen = [_of_epoch(stories, draws.seed, step, draws.batch_size) for step in steps]
+            if self.exchange:
+                ways = _exchanged(stories, chosen, draws)
+                return [
+                    self._batch(stories, indices, input_size, output_size, way)
+                    for indices, way in zip(chosen, ways, strict=True)
+                ]
         else:
             stories = self.stories(self.uses[-1])
             chosen = [
@@ -174,14 +184,16 @@ class Babi(Classification):
 
     def _drawn(self, stories: EncodedStories, draws: Draws) -> Ints:
         """A story for every sequence of the block: first its task, then one of that task's."""
-        upto = np.cumsum(self.weights) / np.sum(self.weights)
-        task = np.searchsorted(upto, draws.uniform(_TASK, 1)[:, 0], side="right")
-        numbers = np.array(self.tasks)[task]
+        tasks = np.array(self.tasks)
+        words = np.bincount(stories.task, stories.lengths)[tasks] / np.bincount(stories.task)[tasks]
+        upto = np.cumsum(self.weights / words)
+        task = np.searchsorted(upto / upto[-1], draws.uniform(_TASK, 1)[:, 0], side="right")
+        numbers = tasks[task]
         first, after = (np.searchsorted(stories.task, numbers, side=side) for side in ("left", "right"))
         return draws.integers(_STORY, (0, after - first - 1)) + first
 
     def examination(self, seed: int, stream: int, sequences: int, filling: int = 0) -> Iterator[Batch]:
-        """All stories of the part if so many are asked for, else a fixed sample with its share of every task."""
+        """All stories of the part if `sequences` allows, else a fixed sample with every task in proportion."""
         stories = self.stories(self.uses[-1])
         order = np.argsort(_low_discrepancy(stories.task), kind="stable")[:sequences]
         order = order[np.argsort(stories.lengths[order], kind="stable")]
@@ -189,17 +201,23 @@ class Babi(Classification):
         for start in starts[:1] * filling + starts:
             yield self._batch(stories, order[start : start + EXAMINED], self.input_size, self.output_size)
 
-    def _batch(self, stories: EncodedStories, chosen: Ints, input_size: int, output_size: int) -> Batch:
+    def _batch(
+        self, stories: EncodedStories, chosen: Ints, input_size: int, output_size: int, way: Ints | None = None
+    ) -> Batch:
+        """Those stories; `way` (B, words) is the word that replaces each word in each of them."""
         lengths = stories.lengths[chosen]
         steps = int(lengths.max())
         time, sample = np.nonzero(np.arange(steps)[:, None] < lengths)
         where = stories.starts[chosen][sample] + time
+        shown, right = stories.shown[where], stories.answers[where]
+        if way is not None:
+            shown, right = way[sample, shown], np.where(right < 0, right, way[sample, right])
         inputs = np.zeros((steps, len(chosen), input_size), np.float32)
-        inputs[time, sample, stories.shown[where]] = 1
-        asked = stories.answers[where] >= 0
+        inputs[time, sample, shown] = 1
+        asked = right >= 0
         answer_time, answer_sample = time[asked], sample[asked]
         targets = np.zeros((steps, len(chosen), output_size), np.float32)
-        targets[answer_time, answer_sample, stories.answers[where[asked]]] = 1
+        targets[answer_time, answer_sample, right[asked]] = 1
         mask = np.zeros((steps, len(chosen)), np.float32)
         mask[answer_time, answer_sample] = 1
         subtask = np.full((steps, len(chosen)), -1, np.int64)
@@ -209,8 +227,8 @@ class Babi(Classification):
     def shares(self, wrong: np.ndarray, batch: Batch) -> dict[str, Share]:
         asked = batch.mask > 0
         begins = asked.copy()
-        begins[1:] &= ~asked[:-1]  # the words of one answer follow each other; between two there is another question
-        # In the order of samples, then of time, each question's words stand side by side.
+        begins[1:] &= ~asked[:-1]  # the words of one answer are consecutive; another question separates two answers
+        # Ordered by sample, then time, the words of each question are side by side.
         question = np.cumsum(begins.T.reshape(-1))[asked.T.reshape(-1)] - 1
         failed = np.bincount(question, wrong.T[asked.T]) > 0
         task_of_question = batch.subtask.T[begins.T]
@@ -228,7 +246,7 @@ class Babi(Classification):
 
 
 def epoch(tasks: tuple[int, ...], batch_size: int) -> int:
-    """How many batches go once through the training stories of the released files."""
+    """The batches in one epoch of the released files' training stories."""
     stories = [babi.TRAINING_STORIES[task - 1] for task in tasks]
     return -(-sum(count - count // VALIDATION for count in stories) // batch_size)
 
@@ -243,15 +261,31 @@ def _stories(root: Path, tasks: tuple[int, ...], protocol: str, part: str) -> En
     found = corpus.test if part == "test" else corpus.train
     chosen = np.isin(found.task, tasks)
     if part != "test":
-        within = np.arange(len(found)) - np.searchsorted(found.task, found.task)  # stories lie task by task
+        within = np.arange(len(found)) - np.searchsorted(found.task, found.task)  # stories are grouped by task
         chosen &= (within % VALIDATION == VALIDATION - 1) == (part == "validation")
     return found.select(chosen)
 
 
 def _of_epoch(stories: EncodedStories, seed: int, step: int, batch_size: int) -> Ints:
-    """Which stories a training step has."""
+    """The stories of a training step."""
     epoch, turn = divmod(step, -(-len(stories) // batch_size))
     return _order(len(stories), seed, epoch)[turn * batch_size : (turn + 1) * batch_size]
+
+
+def _exchanged(stories: EncodedStories, chosen: list[Ints], draws: Draws) -> list[Ints]:
+    """For every chosen story the word (words,) that replaces each word, with a permutation drawn per symmetry."""
+    tasks = np.full((draws.steps, draws.batch_size), -1)  # an epoch's last batch may be smaller
+    for row, indices in zip(tasks, chosen, strict=True):
+        row[: len(indices)] = stories.task[indices]
+    words = np.tile(np.arange(len(vocabulary())), (draws.sequences, 1))
+    chance = draws.uniform(_EXCHANGE, max(map(len, SYMMETRIES.values())))
+    for task in np.unique(tasks[tasks >= 0]):
+        rows = np.flatnonzero(tasks.ravel() == task)
+        for number, table in enumerate(exchanges(int(task))):
+            way = table[(chance[rows, number] * len(table)).astype(np.int64)]
+            words[rows] = np.take_along_axis(way, words[rows], axis=1)
+    starts = range(0, draws.sequences, draws.batch_size)
+    return [words[start : start + len(indices)] for start, indices in zip(starts, chosen, strict=True)]
 
 
 @lru_cache(maxsize=4)
@@ -261,7 +295,7 @@ def _order(stories: int, seed: int, epoch: int) -> Ints:
 
 
 def _low_discrepancy(task: Ints) -> np.ndarray:
-    """A rank for every story, the k-th of n of its task at (k + ½)/n: any first few have all tasks in proportion."""
+    """A rank for every story, the k-th of n of its task at (k + ½)/n: any prefix has all tasks in proportion."""
     counts = np.bincount(task)
     within = np.arange(len(task)) - np.searchsorted(task, task)
     return (within + 0.5) / counts[task]

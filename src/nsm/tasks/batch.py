@@ -1,4 +1,4 @@
-"""What a task hands to a model."""
+"""What a task gives to a model."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ class Batch(NamedTuple):
     """B sequences side by side, padded with zeros at the end to the longest of them, T steps.
 
     Attributes:
-        inputs: (T, B, I) what the model sees.
-        targets: (T, B, O) what it should answer, zeros or ones.
-        mask: (T, B) 1 where the answer counts, 0 elsewhere.
+        inputs: (T, B, I) the model's input.
+        targets: (T, B, O) the correct output, zeros or ones.
+        mask: (T, B) 1 at the steps that are scored, 0 elsewhere.
         lengths: (B,) steps of each sequence.
-        decoding: (B,) the first step of each sequence's decoding phase, where answers begin to count.
+        decoding: (B,) the first step of each sequence's answer.
         subtask: (T, B) index of the subtask a step belongs to; −1 for padding and for the order step.
     """
 
@@ -25,7 +25,7 @@ class Batch(NamedTuple):
     subtask: Ints
 
     def part(self, samples: Ints) -> "Batch":
-        """Some of the sequences, in this order, as a batch of their own."""
+        """A batch of some of the sequences, in this order."""
         steps = int(self.lengths[samples].max())
         inputs, targets, mask = (array[:steps].take(samples, 1) for array in (self.inputs, self.targets, self.mask))
         subtask = self.subtask[:steps].take(samples, 1)

@@ -1,4 +1,4 @@
-"""Tasks whose answers are one of several choices: the softmax loss, and counts that can be added up over batches."""
+"""Tasks whose answer is one of several choices: the softmax loss, and counts that add up over batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Share(NamedTuple):
-    """How many of how many."""
+    """A part of a whole."""
 
     part: int
     whole: int
@@ -31,7 +31,7 @@ class Share(NamedTuple):
 
 
 class EpisodeShare(NamedTuple):
-    """How many of how many, where they come in episodes: what is right in one of them depends on the others in it."""
+    """A part of a whole, counted in episodes, within which outcomes are correlated."""
 
     part: int
     whole: int
@@ -53,7 +53,7 @@ class EpisodeShare(NamedTuple):
 
     @property
     def interval(self) -> float:
-        """Half of the 95 % confidence interval of part / whole, episodes being independent of each other.
+        """Half of the 95 % confidence interval of part / whole, assuming independent episodes.
 
         The ratio p of two sums deviates by about Σ (part − p whole) / Σ whole.
         """
@@ -68,9 +68,9 @@ class Tally:
 
     Attributes:
         sequences: how many.
-        answers: how many answers counted.
+        answers: how many answers were scored.
         nats: cross-entropy Σ −ln p(target).
-        shares: counts by name; "error" is always among them. A name may be in one batch and not in another.
+        shares: counts by name, always including "error". A name may occur in one batch and not in another.
     """
 
     sequences: int
@@ -91,9 +91,9 @@ class Tally:
         )
 
     def averages(self) -> dict[str, float]:
-        """The loss per answer (nats, as in training), every share that has a whole, and how many sequences.
+        """The loss per answer (nats, as in training), every share with a whole, and the number of sequences.
 
-        Shares of episodes have their confidence interval beside them, half of it, as "name ±".
+        Shares of episodes also have half of their confidence interval, as "name ±".
         """
         averages = {"sequences": float(self.sequences), "loss": self.nats / max(self.answers, 1)}
         for name, share in self.shares.items():
@@ -106,7 +106,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """A task with one right answer of O at every counted step; targets are one-hot."""
+    """A task with one correct answer of O at every scored step; targets are one-hot."""
 
     choice: ClassVar[bool] = True
     measures: ClassVar[tuple[Measure, ...]] = (ERROR,)
@@ -116,25 +116,25 @@ class Classification(Task):
         return None
 
     def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
-        """What logits (T, B, O) mean: the probability of each choice."""
+        """The probability of each choice for logits (T, B, O)."""
         return logits.softmax(-1)
 
     def sentence(self, figures: Figures) -> str:
         return f"{figures['error']:.2%} of answers wrong"
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Mean cross-entropy (nats) of logits (T, B, O) over the counted steps."""
+        """Mean cross-entropy (nats) of logits (T, B, O) over the scored steps."""
         answers, targets = counted(logits, batch)
         return -(answers.log_softmax(-1) * targets).sum() / max(len(targets), 1)
 
     def _judged(self, batch: Batch) -> Batch:
         asked = batch.targets[batch.mask > 0]
         if type(self).loss is Classification.loss and not _one_hot(asked):
-            raise UserError(f"{self._sample_name} must have one-hot targets at the steps that count")
+            raise UserError(f"{self._sample_name} must have one-hot targets at the scored steps")
         return batch
 
     def shares(self, wrong: np.ndarray, batch: Batch) -> Mapping[str, Share | EpisodeShare]:
-        """What to count besides all errors, from wrong (T, B): whether the answer of a step counts and is wrong."""
+        """What to count besides errors, from wrong (T, B): whether the answer of a step is scored and wrong."""
         return {}
 
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Tally:
@@ -155,7 +155,7 @@ def _one_hot(rows: np.ndarray) -> bool:
 
 
 def one_hot(labels: np.ndarray, classes: int) -> Floats:
-    """(…, classes) floats from (…) labels; a negative label is no class: all zeros."""
+    """(…, classes) floats from (…) labels; a negative label gives all zeros."""
     if labels.size and labels.max() >= classes:
         raise UserError(f"a label is {labels.max()}: there are {classes} classes, counted from 0.")
     hot: Floats = (labels[..., None] == np.arange(classes)).astype(np.float32)

@@ -21,8 +21,8 @@ class Copy(PhasedTask):
     Attributes:
         width: bits of a vector.
         length: range of L.
-        blank: share of vectors that are made all zeros, besides the one in 2^width that is by chance. To a machine
-            such a step looks like one of the answer, and random vectors show it two in a row once in 65,536.
+        blank: share of vectors that are set to all zeros, besides the one in 2^width that is zero by chance. Such a
+            step looks like a step of the answer phase, and random vectors have two in a row only once in 65,536.
     """
 
     ranges: ClassVar[tuple[str, ...]] = ("length",)

@@ -1,4 +1,4 @@
-"""A task whose sequences lie in a data set of torch's, behind a `torch.utils.data.DataLoader`."""
+"""A task whose sequences come from a torch data set, through a `torch.utils.data.DataLoader`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
 TRAIN = 0
-"""The stream of training, which shuffles; every other goes through its split in order, over and over."""
+"""The training stream, which shuffles; every other one goes through its split in order, repeatedly."""
 SPLITS = {TRAIN: "train", 1: "validation"}
-"""By stream; every other has the test's."""
+"""The split of a stream; all others use the test split."""
 _ORDER = 0
 
 
 @dataclass(frozen=True)
 class DatasetTask(Task):
-    """A task of your own has a method `dataset(split)`: a map-style data set of (inputs, targets) or with a mask.
+    """A task of your own needs a method `dataset(split)`: a map-style data set of (inputs, targets[, mask]).
 
-    In training every epoch has its own order of all items, which follows from the seed: a run that was stopped goes on
-    with the item it would have come to. Workers load batches ahead.
+    In training every epoch has its own order of all items, determined by the seed: a run resumes with the item it
+    would have used next. Workers load batches ahead.
     """
 
     workers: int = field(default=0, kw_only=True)
@@ -40,11 +40,11 @@ class DatasetTask(Task):
         at_least("workers", self.workers, 0)
 
     def dataset(self, split: str) -> Dataset[Sample]:
-        """The items of "train", "validation" or "test", each inputs (T, I), targets (T, O) and maybe a mask (T,)."""
+        """The items of "train", "validation" or "test", each (T, I) inputs, (T, O) targets[, (T,) mask]."""
         raise UserError(f"{type(self).__name__} has no method dataset(split)")
 
     def sample(self, random: np.random.Generator) -> Sample:
-        """One of the first items: enough to know the sizes by."""
+        """One of the first items, from which the sizes are taken."""
         items = _items(self, "train")
         found: Sample = items[int(random.integers(min(len(items), TRIED)))]
         return found
@@ -73,7 +73,7 @@ class DatasetTask(Task):
         from torch.utils.data import DataLoader
 
         collate = partial(batch_of, name=self._sample_name, input_size=self.input_size, output_size=self.output_size)
-        # A loader draws the seeds of its workers, and is not to draw them from the process's own generator.
+        # A loader draws seeds for its workers, which must not come from the process's global generator.
         own = torch.Generator().manual_seed(0)
         loader = DataLoader(items, batch_sampler=chosen, collate_fn=collate, num_workers=self.workers, generator=own)
         return map(self._judged, map(aligned, loader) if self.workers else loader)
@@ -99,7 +99,7 @@ def _loaded(task: Any, split: str) -> Any:
 
 
 def _indices(items: int, seed: int, stream: int, step: int, batch_size: int) -> list[int]:
-    """Which items a step has: in training those of an epoch in its order, batch by batch; the last may be smaller."""
+    """The items of a step: in training those of an epoch in its order, batch by batch; the last may be smaller."""
     if stream != TRAIN:
         return [number % items for number in range(step * batch_size, (step + 1) * batch_size)]
     epoch, turn = divmod(step, -(-items // batch_size))

@@ -1,7 +1,7 @@
-"""Laying sequences out in time: the only place that knows where a step of a task ends up in a batch.
+"""Laying sequences out in time: the only place that decides where a step of a task ends up in a batch.
 
-A task says what its sequences consist of as segments, without padding and for all sequences of a block at once. The
-segments of every sequence are put one after another here, by index arithmetic instead of loops.
+A task describes its sequences as segments, without padding and for all sequences of a block at once. Here the segments
+of every sequence are concatenated, by index arithmetic instead of loops.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from nsm.tasks.batch import Batch
 from nsm.tasks.randomness import Draws
 
 # A batch starts at a multiple of 16 rows, which is a multiple of 64 bytes in each of its arrays: kernels that treat
-# aligned and unaligned memory differently then give the same bits wherever in a block a step happens to lie.
+# aligned and unaligned memory differently then give the same bits wherever a step is within a block.
 _CACHE_LINE = 64
 _ROW_MULTIPLE = 16
 
@@ -40,7 +40,7 @@ class Segment(NamedTuple):
 
     Attributes:
         rows: (n, C) the steps' values, those of the first sequence first; n is the sum of `lengths`.
-        lengths: (N,) how many of them each sequence has.
+        lengths: (N,) the number of steps of each sequence.
         channel: the first of the C channels they are on.
     """
 
@@ -68,7 +68,7 @@ class Segment(NamedTuple):
 
 
 class Phases(NamedTuple):
-    """A task's sequences: what is shown, then what is asked for.
+    """A task's sequences: the input, then the answer.
 
     Attributes:
         encoding: segments of inputs.
@@ -86,9 +86,9 @@ class Phases(NamedTuple):
 
 
 class Canvas:
-    """The arrays of a block of batches, blank at first, on which segments are written.
+    """The arrays of a block of batches, initially blank, into which segments are written.
 
-    All steps of all batches are rows of one array per field, so that each batch is a contiguous piece of it, padded to
+    All steps of all batches are rows of one array per field, so that each batch is a contiguous slice of it, padded to
     its own longest sequence and not to the block's.
     """
 
@@ -110,13 +110,13 @@ class Canvas:
         self._subtask.fill(-1)
 
     def show(self, segment: Segment, start: Ints, subtask: int) -> None:
-        """Write inputs, each sequence's from its step `start` (N,) on."""
+        """Write inputs, starting at each sequence's step `start` (N,)."""
         rows = self._rows_of(segment, start, every=1)
         self._inputs[rows, segment.channel : segment.channel + segment.rows.shape[1]] = segment.rows
         self._subtask[rows] = subtask
 
     def ask(self, segment: Segment, start: Ints, subtask: int, every: int = 1) -> None:
-        """Write targets that count, from step `start` (N,) on, at every step or at every second, third …"""
+        """Write scored targets, starting at step `start` (N,), at every step or every second, third …"""
         rows = self._rows_of(segment, start, every)
         self._targets[rows, segment.channel : segment.channel + segment.rows.shape[1]] = segment.rows
         self._mask[rows] = 1.0
@@ -154,15 +154,15 @@ def assemble(
     output_size: int,
     order_step: Segment | None = None,
 ) -> list[Batch]:
-    """Lay out sequences of several tasks: order step, all encoding phases, all decoding phases, both in turn.
+    """Lay out sequences of several tasks: order step, all encoding phases, then all decoding phases in the same order.
 
     Args:
-        draws: says how the N sequences are divided into batches.
+        draws: how the N sequences are divided into batches.
         parts: the k tasks' phases; a single task is a list of one.
-        turn: (N, k) when each part's turn comes in each sequence, 0 for the first.
+        turn: (N, k) the position of each part in each sequence, 0 for the first.
         input_size: I.
         output_size: O.
-        order_step: one step of inputs in front of everything, if there is one.
+        order_step: one step of inputs before everything else, or None.
     """
     steps = [part.steps() for part in parts]
     encoding = np.stack([shown for shown, _ in steps], axis=1)  # (N, k)
@@ -186,11 +186,11 @@ def assemble(
 
 
 Sample = tuple[npt.NDArray[Any], npt.NDArray[Any]] | tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
-"""One sequence of a task: inputs (T, I), targets (T, O), and maybe a mask (T,) of the steps that count."""
+"""One sequence of a task: inputs (T, I), targets (T, O), and optionally a mask (T,) of the scored steps."""
 
 
 def batch_of(samples: Sequence[Sample], name: str, input_size: int = 0, output_size: int = 0) -> Batch:
-    """Sequences made one by one as a batch; channels are as many as they have, or more. `name`: what one is called."""
+    """A batch of sequences that were made one by one, with as many channels or more. `name`: for error messages."""
     checked = [_checked(sample, name) for sample in samples]
     lengths = np.array([len(inputs) for inputs, _, _ in checked])
     shape = int(lengths.max()), len(samples)
@@ -210,7 +210,7 @@ def batch_of(samples: Sequence[Sample], name: str, input_size: int = 0, output_s
 
 
 def _checked(sample: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """A sample's three arrays; a UserError that says what is wrong with them."""
+    """A sample's three arrays, or a UserError that says what is wrong."""
     if not isinstance(sample, tuple) or len(sample) not in (2, 3):
         found = f"a tuple of {len(sample)}" if isinstance(sample, tuple) else f"of type {type(sample).__name__}"
         raise UserError(f"{name} must be (inputs, targets) or (inputs, targets, mask), was {found}")
@@ -223,7 +223,7 @@ def _checked(sample: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]
         shapes = ", ".join(str(array.shape) for array in (inputs, targets, mask))
         raise UserError(f"{name} must be arrays of shape (T, I), (T, O) and (T,), were {shapes}")
     if 0 in inputs.shape or 0 in targets.shape or not (mask > 0).any():
-        raise UserError(f"{name} must have at least one step that counts, and a channel")
+        raise UserError(f"{name} must have at least one scored step, and a channel")
     if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
         raise UserError(f"{name} must have finite numbers")
     return inputs, targets, (mask > 0).astype(np.float32)
@@ -237,7 +237,7 @@ def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
 
 
 def aligned(batch: Batch) -> Batch:
-    """A batch that came from elsewhere, copied to where kernels give the same bits as for any other."""
+    """A batch from elsewhere, copied to aligned memory, where kernels give the same bits as for any other."""
     copies = [aligned_zeros(array.shape, array.dtype) for array in batch]
     for copy, array in zip(copies, batch, strict=True):
         copy[...] = array

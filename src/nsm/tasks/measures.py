@@ -1,4 +1,4 @@
-"""What a task reports: its figures by name, what they are, and which way is better."""
+"""What a task reports: its scores by name, what they are, and which direction is better."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 Figures = Mapping[str, float]
-"""What a test found, by the names of measures."""
+"""The results of a test, by the names of measures."""
 
 
 class Measure(NamedTuple):
@@ -18,9 +18,9 @@ class Measure(NamedTuple):
     """For people: wrong bits per sequence."""
     better: Literal["lower", "higher", "neither"] = "lower"
     share: bool = False
-    """Whether it is a share of something, shown in per cent."""
+    """Whether it is a fraction, shown in per cent."""
     column: str = ""
-    """What heads it in tables, where it stands beside the figure that a task is judged by; nothing: it does not."""
+    """Its column in tables, beside the score that a task is judged by; empty: it has none."""
 
     def text(self, value: float | None, digits: int = 2) -> str:
         """The figure as text; a dash where there is none."""
@@ -29,21 +29,21 @@ class Measure(NamedTuple):
         return f"{value:.{max(0, digits - 1)}%}" if self.share else f"{value:,.{digits}f}"
 
     def best(self, values: list[float]) -> float:
-        """The best of some."""
+        """The best of several values."""
         return max(values) if self.better == "higher" else min(values)
 
 
 class Breakdown(NamedTuple):
-    """The same figure for every part of a task: by subtask, by presentation, by question."""
+    """The same score for every part of a task: by subtask, by presentation, by question."""
 
     words: str
     """wrong bits by subtask"""
     better: Literal["lower", "higher"]
     share: bool
     names: Mapping[str, str]
-    """Names of figures by what they are of, in order: {"copy": "bit_errors/copy", …}."""
+    """Names of scores by part, in order: {"copy": "bit_errors/copy", …}."""
     aside: tuple[str, ...] = ()
-    """Parts that a mean over all of them is also given without, because their data are in doubt."""
+    """Parts with doubtful data: the mean over all parts is also reported without them."""
 
     @property
     def measure(self) -> Measure:

@@ -1,6 +1,6 @@
-"""How good answers are: the training loss, and figures that can be added up over batches.
+"""The training loss, and scores that add up over batches.
 
-Only positions with mask 1 are ever looked at, so a model may put anything elsewhere, not-a-number included.
+Only positions with mask 1 are used, so the output elsewhere may be anything, NaN included.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Sums(Protocol):
-    """Figures of some sequences that can be added to those of others."""
+    """Scores of some sequences that can be added to those of others."""
 
     def __add__(self, other: Any, /) -> Any: ...
 
     def averages(self) -> dict[str, float]:
-        """What is reported: "sequences", "loss" as in training, and the task's own figures."""
+        """What is reported: "sequences", "loss" as in training, and the task's own scores."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Metrics:
 
     Attributes:
         sequences: how many.
-        bits: how many answer bits counted.
-        bit_errors: how many of them were wrong, the answer being 1 where the logit is above 0.
+        bits: how many output bits were scored.
+        bit_errors: how many of them were wrong, the output being 1 where the logit is above 0.
         perfect: sequences without a wrong bit.
         l1_errors: Σ |sigmoid(logit) − target|.
         nats: cross-entropy Σ −ln p(target).
@@ -137,9 +137,9 @@ def measure(logits: torch.Tensor, batch: Batch, subtasks: tuple[str, ...] = ()) 
 
 
 def counted(logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """(n, O) logits and (n, O) targets of the n counted steps, in the order of time, then of sequences.
+    """(n, O) logits and (n, O) targets of the n scored steps, ordered by time, then by sequence.
 
-    Picked out, not multiplied by the mask: 0 · inf would be not-a-number, in the loss and in its gradient.
+    Selected, not multiplied by the mask: 0 · inf would be NaN, in the loss and in its gradient.
     """
     import torch
 

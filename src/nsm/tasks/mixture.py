@@ -1,4 +1,4 @@
-"""Several tasks for one machine, told apart by nothing but their sequences."""
+"""Several tasks for one machine, distinguished only by their sequences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nsm.tasks.randomness import Draws
 from nsm.tasks.task import Task
 
 _PART = 255
-"""A purpose that no task has: a draw that a task made, too, would tie its lengths to how often it is drawn."""
+"""A purpose that no task uses: sharing a draw with a task would tie its lengths to how often it is drawn."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Mixture(Task):
 
     Attributes:
         mixed: the tasks; all answer bit by bit.
-        weights: how often each is drawn, in proportion; none: all alike. Continual learning has one at a time.
+        weights: how often each is drawn, in proportion; empty: equally often. Continual learning has one at a time.
     """
 
     measures: ClassVar[tuple[Measure, ...]] = (BITS[3], *BITS[:3], *BITS[4:])
@@ -85,7 +85,7 @@ class Mixture(Task):
 
     @property
     def _drawn(self) -> list[Task]:
-        """The tasks that are drawn at all."""
+        """The tasks with a positive weight."""
         return [task for task, weight in zip(self.mixed, self._weights, strict=True) if weight]
 
     @property
@@ -95,7 +95,7 @@ class Mixture(Task):
     def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
         draws = self.own_draws(draws)
         upto = np.cumsum(self._weights) / np.sum(self._weights)
-        # One draw a step, that of its first sequence: a batch is of one task.
+        # One draw per step, from its first sequence: a batch has a single task.
         chance = draws.uniform(_PART, 1).reshape(draws.steps, draws.batch_size)[:, 0]
         part = np.searchsorted(upto, chance, side="right")
         batches: list[Batch] = []
@@ -106,7 +106,7 @@ class Mixture(Task):
         return batches
 
     def examination(self, seed: int, stream: int, sequences: int, filling: int = 0) -> Iterator[Batch]:
-        """As many sequences of each task that is drawn."""
+        """An equal number of sequences of each task with a positive weight."""
         drawn = self._drawn
         for task in drawn:
             part = Padded(task, self.input_size, self.output_size)

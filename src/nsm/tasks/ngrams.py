@@ -31,11 +31,11 @@ class NGrams(Task):
     Every sequence has its own source: a table of 2^(order−1) probabilities from Beta(½, ½), one for each context. The
     first order − 1 bits are fair.
 
-    Inputs: on the only channel a bit, then a zero step that asks for the next bit, and so on.
-    Targets: the next bit, in the asking steps.
+    Inputs: on a single channel a bit, then a zero step whose target is the next bit, and so on.
+    Targets: the next bit, in the zero steps.
 
-    Predictions count once the context is full: those of bits order, …, length. The last bit is asked for but never
-    shown, since nothing would come of it: a sequence takes 2 · (length − 1) steps.
+    Predictions are scored once the context is full: those of bits order, …, length. The last bit is a target but never
+    an input, since nothing follows it: a sequence takes 2 · (length − 1) steps.
 
     Attributes:
         order: N, the bits that depend on each other.
@@ -63,10 +63,6 @@ class NGrams(Task):
             )
 
     @property
-    def name(self) -> str:
-        return "ngrams"
-
-    @property
     def input_size(self) -> int:
         return 1
 
@@ -80,12 +76,12 @@ class NGrams(Task):
 
     @property
     def contexts(self) -> int:
-        """How many contexts there are."""
+        """The number of contexts."""
         return 1 << (self.order - 1)
 
     @property
     def predictions(self) -> int:
-        """How many bits are predicted in a sequence."""
+        """The number of scored predictions in a sequence."""
         return self.length - self.order + 1
 
     def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
@@ -103,7 +99,7 @@ class NGrams(Task):
         return canvas.batches()
 
     def min_slots(self, batch: Batch) -> int:
-        """One for every context: what the best predictor keeps is a count of ones and zeros for each."""
+        """One for every context: the best predictor counts the ones and zeros after each."""
         return self.contexts
 
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Metrics:
@@ -111,7 +107,7 @@ class NGrams(Task):
 
     def sentence(self, figures: Figures) -> str:
         bits, optimum = figures["cross_entropy_bits"], figures["optimum_bits"]
-        return f"{bits:.2f} bits of cross-entropy per sequence, {optimum:.2f} being the best possible"
+        return f"{bits:.2f} bits of cross-entropy per sequence, the best possible is {optimum:.2f}"
 
     def optimum_bits(self, batch: Batch) -> Doubles:
         """(B,) cross-entropy in bits of the Bayes-optimal predictor, Krichevsky and Trofimov's, on each sequence.
@@ -135,7 +131,7 @@ class NGrams(Task):
         return optimum
 
     def _bits(self, draws: Draws) -> Bits:
-        """(N, length) the sources' bits."""
+        """(N, length) the bits of the sources."""
         table = draws.arcsine(_TABLE, self.contexts).ravel()
         chance = np.ascontiguousarray(draws.uniform(_BITS, self.length).T)
         bits = np.empty((self.length, draws.sequences), dtype=np.uint8)

@@ -21,41 +21,40 @@ PIXELS = omniglot.SMALL_SIDE**2
 PRESENTATIONS = 10
 """Accuracy is reported for the first ten presentations of a class."""
 _AT_ONCE = 128
-"""Drawings turned at once: more would not stay in the processor's cache."""
+"""Drawings rotated at a time: more would not fit the processor's cache."""
 _CHARACTERS, _QUARTERS, _PLACES, _NAMES, _DRAWINGS, _ANGLES, _SHIFTS, _EASY, _COUNT = range(9)
 
 
 @dataclass(frozen=True)
 class Omniglot(Classification):
-    """Name characters that were never seen before, from having been told their names a few times.
+    """Classify characters that were never seen before, after seeing their labels a few times.
 
-    An episode has characters and labels of its own. At every step one of its classes is drawn, shown in a drawing that
-    has not been shown before, and is to be named; what it is called is told with the next step's drawing.
+    Every episode has its own characters and labels. Each step draws one of its classes and shows a new drawing of it,
+    which has to be classified; the correct label is part of the next step's input.
 
-    Inputs: a 20 × 20 image, ink 1 and paper 0, and the label of the step before, one-hot, none at the first step.
-    Targets: the label, one-hot. Every step counts. `Batch.subtask` is how often the class was shown before.
+    Inputs: a 20 × 20 image, ink 1 and paper 0, and the label of the previous step, one-hot, none at the first step.
+    Targets: the label, one-hot. Every step is scored. `Batch.subtask` is how often the class was shown before.
 
-    For training, every class is turned by 0°, 90°, 180° or 270°, anew in each episode: a turned character is another
-    one, so 1,200 characters serve as 4,800. Every drawing is then turned and moved a little. For testing, characters
-    are upright and drawings as they are.
+    In training, every class is rotated by 0°, 90°, 180° or 270°, chosen anew in each episode: a rotated character is
+    another one, so 1,200 characters serve as 4,800. Every drawing is then rotated and shifted a little. In the test
+    characters are upright and drawings unchanged.
 
     Attributes:
         classes: C, characters in an episode.
         length: steps.
         purpose: "train" or "test", which characters.
-        quarters: classes are turned by multiples of 90°.
-        angle: drawings are turned by up to this many degrees.
-        shift: and moved by up to this many of the 20 pixels.
-        easy_steps: how long easy episodes are mixed in: all are easy at step 0, none is from this step on. An easy
-            one has 2 to C classes, whose labels are any of the C, and shows one drawing of each, over and over, as it
-            is. Comparing drawings and remembering names are worth nothing without each other, which is why machines
-            stay at the level of chance for long; in easy episodes names alone are worth something, and comparing is
-            simple.
+        quarters: rotate classes by multiples of 90°.
+        angle: rotate drawings by up to this many degrees.
+        shift: and shift them by up to this many of the 20 pixels.
+        easy_steps: mix in easy episodes: all are easy at step 0, none from this step on. An easy episode has 2 to C
+            classes, with labels from all C, and repeats a single unchanged drawing of each. Comparing drawings and
+            remembering labels are useless without each other, which is why machines stay at chance level for long; in
+            easy episodes remembering labels helps by itself, and comparing is simple.
     """
 
     ranges: ClassVar[tuple[str, ...]] = ("length",)
     measures: ClassVar[tuple[Measure, ...]] = (
-        Measure("accuracy/2", "right at the second presentation", "higher", share=True),
+        Measure("accuracy/2", "accuracy at the second presentation", "higher", share=True),
         ERROR,
     )
 
@@ -80,12 +79,12 @@ class Omniglot(Classification):
     @property
     def breakdown(self) -> Breakdown:
         names = {str(n): f"accuracy/{n}" for n in range(1, PRESENTATIONS + 1)}
-        return Breakdown("right by presentation", "higher", True, names)
+        return Breakdown("accuracy by presentation", "higher", True, names)
 
     def sentence(self, figures: Figures) -> str:
         found = {n: name for n, name in self.breakdown.names.items() if name in figures}
         shown = [f"{n}: {figures[name]:.1%} ± {figures[name + ' ±']:.1%}" for n, name in found.items()]
-        return f"{super().sentence(figures)}; right by presentation {', '.join(shown)}"
+        return f"{super().sentence(figures)}; accuracy by presentation {', '.join(shown)}"
 
     @property
     def input_size(self) -> int:
@@ -110,12 +109,12 @@ class Omniglot(Classification):
         return replace(self, easy_steps=0)
 
     def min_slots(self, batch: Batch) -> int:
-        """One for every drawing that is shown."""
+        """One for every drawing."""
         return self.length
 
     def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
         images, usable = self._characters()
-        # All but the names goes by place, 0 to C − 1: a drawing can't tell what it is called.
+        # All but the labels depends on the place, 0 to C − 1: a drawing is independent of its label.
         easy = self._easy(draws)
         count = np.where(easy, draws.integers(_COUNT, (2, self.classes))[:, None], self.classes)
         place = (draws.uniform(_PLACES, self.length) * count).astype(np.int64)
@@ -137,7 +136,7 @@ class Omniglot(Classification):
             rows = slice(step * draws.batch_size, (step + 1) * draws.batch_size)
             _show(images, [each[rows].T.ravel() for each in drawings], batch.inputs.reshape(-1, input_size))
             batch.targets[:, :, : self.classes] = names[rows].swapaxes(0, 1)
-            # A label is told a step late, or there would be nothing to learn.
+            # A label comes one step late, or there would be nothing to learn.
             batch.inputs[1:, :, PIXELS : PIXELS + self.classes] = batch.targets[:-1, :, : self.classes]
             batch.mask.fill(1.0)
             batch.subtask[:] = presentation[rows].T
@@ -152,7 +151,7 @@ class Omniglot(Classification):
         return found
 
     def _characters(self) -> tuple[npt.NDArray[np.uint8], Ints]:
-        """All images, and which characters are for this task."""
+        """All images, and the characters of this task's purpose."""
         data = omniglot.load(source.root())
         usable = data.train if self.purpose == "train" else data.test
         if len(usable) < self.classes:
@@ -162,12 +161,12 @@ class Omniglot(Classification):
         return data.images, usable
 
     def _easy(self, draws: Draws) -> npt.NDArray[np.bool_]:
-        """(N, 1) which episodes are easy."""
+        """(N, 1) whether an episode is easy."""
         step = draws.first_step + np.arange(draws.sequences)[:, None] // draws.batch_size
         return draws.uniform(_EASY, 1) * self.easy_steps < self.easy_steps - step
 
     def _drawings(self, draws: Draws, place: Ints, presentation: Ints) -> Ints:
-        """(N, T) which drawing of its character: all of a class in random order, then again from the first."""
+        """(N, T) the drawing of each character: all of a class in random order, then from the first again."""
         words = draws.words(_DRAWINGS, self.classes * omniglot.DRAWINGS)
         order = np.argsort(words.reshape(-1, self.classes, omniglot.DRAWINGS), axis=2, kind="stable")
         rows = np.arange(draws.sequences)[:, None]
@@ -179,7 +178,7 @@ class Omniglot(Classification):
 
 
 def _show(images: npt.NDArray[np.uint8], drawings: list[npt.NDArray[Any]], rows: Floats) -> None:
-    """Write drawings, which and how they are turned and moved (n,) each, into the first 400 channels of rows (n, I)."""
+    """Write drawings, with their rotations and shifts (n,) each, into the first 400 channels of rows (n, I)."""
     from nsm.data.warp import turn_and_move
 
     for first in range(0, len(rows), _AT_ONCE):
@@ -189,7 +188,7 @@ def _show(images: npt.NDArray[np.uint8], drawings: list[npt.NDArray[Any]], rows:
 
 
 def _of_place(numbers: np.ndarray, place: Ints) -> np.ndarray:
-    """(N, T) of (N, T, C): at each step the number of its own class."""
+    """(N, T) of (N, T, C): at each step the number for its own class."""
     return np.take_along_axis(numbers, place[..., None], axis=2)[..., 0]
 
 

@@ -1,4 +1,4 @@
-"""A task on more channels than it needs, to share a model with wider ones."""
+"""A task with extra blank channels, to share a model with wider tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Padded(Task):
-    """The same sequences, with blank channels after the task's own; blank output channels count as zeros to answer.
+    """The same sequences, with blank channels after the task's own; the target on blank output channels is zero.
 
     Attributes:
         task: the task.
@@ -83,7 +83,7 @@ class Padded(Task):
     def min_slots(self, batch: Batch) -> int:
         return self.task.min_slots(batch)
 
-    # What is said of the answers is the task's own; the loss is not, which counts the blank channels, too.
+    # Scores are the task's own. The loss is not: it includes the blank channels.
 
     @property
     def measures(self) -> tuple[Measure, ...]:  # type: ignore[override]

@@ -19,12 +19,12 @@ class PrioritySort(PhasedTask):
     """Sort random binary vectors by their priorities.
 
     Inputs: `items` vectors, each with a priority uniform in [−1, 1) on channel `width`; then zero steps.
-    Targets: the `sorted_items` vectors of highest priority, the highest first; of equal ones the earlier first.
+    Targets: the `sorted_items` vectors of highest priority, in falling order; of equal ones the earlier first.
 
     Attributes:
         width: bits of a vector.
         items: vectors to sort.
-        sorted_items: vectors asked for.
+        sorted_items: vectors in the answer.
     """
 
     ranges: ClassVar[tuple[str, ...]] = ("items", "sorted_items")
@@ -56,7 +56,7 @@ class PrioritySort(PhasedTask):
     def make_phases(self, draws: Draws) -> Phases:
         vectors = draws.bits(_VECTORS, self.items, self.width)
         priorities = (2.0 * draws.uniform(_PRIORITIES, self.items) - 1.0).astype(np.float32)
-        # Rounding to float32 could give 1 itself. Sorting comes after it: the model is to sort what it is shown.
+        # Rounding to float32 could give 1 itself. Sorting comes after rounding: the model can only sort what it sees.
         priorities = np.minimum(priorities, np.nextafter(np.float32(1), np.float32(0)))
         best = np.argsort(-priorities, axis=1, kind="stable")[:, : self.sorted_items]
         prioritised = np.concatenate((vectors, priorities[:, :, None]), axis=2, dtype=np.float32)

@@ -1,13 +1,13 @@
 """Random numbers without a state: each is a function of (seed, stream, step, sample, purpose, index).
 
-A generator with a state has to be advanced to a position; a counter-based one is simply asked for it. So a run resumes
-at any step knowing nothing but the step, a sequence is the same whatever batch it is in, and a block of many steps is
-one vectorised call that equals the same steps made one by one.
+A stateful generator has to be advanced to a position; a counter-based one computes it directly. So a run resumes at any
+step from the step number alone, a sequence is the same in any batch, and a block of many steps is one vectorised call
+that equals the same steps made one by one.
 
 The function is Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): ten rounds of a
 keyed bijection on 128 bits that passes BigCrush and has published test vectors. A splitmix-like hash would need an
-eighth of the arithmetic, but its quality under five structured, nearly equal coordinates would be ours to prove, and
-made in blocks a batch of Copy spends no more than two microseconds on Philox.
+eighth of the arithmetic, but its quality for five structured, nearly equal coordinates would have to be shown, and a
+batch of Copy made in blocks spends at most two microseconds on Philox.
 """
 
 from dataclasses import dataclass, replace
@@ -57,12 +57,12 @@ class Draws:
     """The random numbers of a block: `steps` consecutive training steps with `batch_size` sequences each.
 
     Every array has the N = steps · batch_size sequences of the block first, those of one step side by side. `purpose`
-    is a small number by which a task keeps its draws apart (its lengths from its bits, say). A row's k-th number
-    does not depend on how many are asked for.
+    is a small number that separates the draws of a task, such as lengths and bits. A row's k-th number does not depend
+    on how many are drawn.
 
     Attributes:
         seed: of the run, below 2³².
-        stream: what the numbers are for, training or testing say, below 2³².
+        stream: the use of the numbers, such as training or test, below 2³².
         first_step: the block's first step; all steps below 2³².
         steps: how many steps.
         batch_size: sequences per step.
@@ -98,7 +98,7 @@ class Draws:
 
     @property
     def structure(self) -> "Draws":
-        """Where a task draws what decides a sequence's layout: its length, its order of subtasks."""
+        """The draws for what determines a sequence's layout: its length, its order of subtasks."""
         return replace(self, _first_sample_only=self.shared_structure)
 
     def subtask(self, index: int) -> "Draws":
@@ -106,7 +106,7 @@ class Draws:
         return replace(self, branch=1 + index)
 
     def generator(self, step: int, sample: int) -> np.random.Generator:
-        """A generator for one sequence, by which a task draws whatever it likes."""
+        """A NumPy generator for one sequence, for any kind of draw."""
         return np.random.Generator(np.random.Philox(key=[self.seed, self.stream], counter=[0, 0, sample, step]))
 
     def words(self, purpose: int, count: int) -> Words:

@@ -1,4 +1,4 @@
-"""Lengths and numbers of things: the fields of a task that may change without changing the model's shape."""
+"""Lengths and counts: the fields of a task that can change without changing the model's shape."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def check_share(task: object, field: str) -> None:
 def with_ranges(task: Task, **ranges: int | Range) -> Task:
     """The task with some of its ranges changed: `with_ranges(copy, length=(50, 60))`.
 
-    A number stands for a range of one value, and the other way round. In a task made of several, a range changes in
-    all that have it.
+    A number and a range of one value are interchangeable. In a task made of several, a range changes in all that have
+    it.
 
     Raises:
         UserError: no part of the task has such a range, or one refuses it.

@@ -18,21 +18,21 @@ CountMean = Literal["centre", "authors"]
 
 @dataclass(frozen=True)
 class RepeatCopy(PhasedTask):
-    """Repeat a sequence of random binary vectors as often as a number says.
+    """Repeat a sequence of random binary vectors a given number of times.
 
     Inputs: a start flag on channel `width`, L vectors, the repeat count R on channel `width + 1`, zero steps.
     Targets: the vectors R times over, then an end marker on channel `width`.
 
-    The count is shown as (R − mean) / deviation of the uniform distribution on `normalise`, which is the range trained
-    on. It stays so at test time: a count that meant 10 in training must not mean 20 in the test.
+    The count is normalised as (R − mean) / deviation of the uniform distribution on `normalise`, the training range.
+    The test uses the same range: an input that meant 10 in training must not mean 20 in the test.
 
     Attributes:
         width: bits of a vector.
         length: range of L.
         repeats: range of R.
-        normalise: the range whose mean and standard deviation scale the count; a deviation of 0 counts as 1.
-        count_mean: "centre" takes (low + high) / 2 for the mean, "authors" (high − low) / 2 as the published code does.
-        end_marker: ask for a marker after the last repetition, on an output channel of its own.
+        normalise: the range whose mean and standard deviation normalise the count; a deviation of 0 counts as 1.
+        count_mean: the mean is (low + high) / 2 for "centre", (high − low) / 2 as in the published code for "authors".
+        end_marker: require a marker after the last repetition, on a separate output channel.
     """
 
     ranges: ClassVar[tuple[str, ...]] = ("length", "repeats")

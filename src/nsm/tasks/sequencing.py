@@ -1,4 +1,4 @@
-"""Sequencing tasks: several subtasks in an order told at the beginning."""
+"""Sequencing tasks: several subtasks in an order that is given at the beginning."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _ORDER = 0
 
 @dataclass(frozen=True)
 class Sequencing(Task):
-    """Show the inputs of several subtasks, then ask for the answers to all of them, both in the same random order.
+    """The inputs of several subtasks, then the answers to all of them, both in the same random order.
 
     Inputs: an order step, the encoding phases of the subtasks in that order, zero steps.
     Targets: the answers of the subtasks in that order. Narrower subtasks leave the last channels blank.
 
-    In the order step each of the k subtasks has a channel of its own, spread evenly over all I: subtask i has channel
-    i (I − 1) / (k − 1), rounded. It carries 1 for the subtask that comes first, falling evenly to 0 for the one that
-    comes last. Of two subtasks, the first channel is set if the first comes first, the last channel if the second does.
+    In the order step each of the k subtasks has its own channel, spread evenly over all I: subtask i has channel
+    i (I − 1) / (k − 1), rounded. It is 1 for the first subtask in the order, falling evenly to 0 for the last. With two
+    subtasks, the first channel is set if the first subtask comes first, the last channel if the second does.
 
     Attributes:
-        subtasks: two or more tasks that show first and ask afterwards.
+        subtasks: two or more tasks whose input is complete before the answer begins.
     """
 
     subtasks: tuple[Task, ...]
@@ -48,12 +48,12 @@ class Sequencing(Task):
             if not isinstance(subtask, PhasedTask):
                 raise UserError(
                     f"Sequencing.subtasks[{index}] is {type(subtask).__name__}: "
-                    f"it must be a task that shows everything before it asks for anything."
+                    f"it must be a task whose input is complete before its answer begins."
                 )
         if len(self.subtasks) > self.input_size:
             raise UserError(
                 f"Sequencing.subtasks has {len(self.subtasks)} of them: "
-                f"it must have at most one for each of the {self.input_size} input channels, which tell their order."
+                f"it must have at most one for each of the {self.input_size} input channels, which give their order."
             )
 
     @property
@@ -87,7 +87,7 @@ class Sequencing(Task):
     def lay_out(self, draws: Draws, input_size: int, output_size: int) -> list[Batch]:
         draws = self.own_draws(draws)
         turn = draws.structure.permutations(_ORDER, len(self.subtasks))
-        # The field takes any task, so that a wrong one is refused with a sentence; here all are of the right kind.
+        # The field accepts any task, to refuse a wrong one with a message; here all are of the right kind.
         subtasks = cast(tuple[PhasedTask, ...], self.subtasks)
         parts = [subtask.phases(draws.subtask(index)) for index, subtask in enumerate(subtasks)]
         return assemble(draws, parts, turn, input_size, output_size, order_step=self._order_step(turn))

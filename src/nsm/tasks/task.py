@@ -25,39 +25,39 @@ if TYPE_CHECKING:
     import torch
 
 EXAMINED = 50
-"""Sequences per batch where nothing is learnt."""
+"""Sequences per batch in validation and test."""
 BLOCK_BYTES = 1 << 20
-"""Batches are made in blocks of about this size: large enough to amortise the work, small enough for the cache."""
+"""Batches are made in blocks of about this size: large enough to amortise overhead, small enough for the cache."""
 TRIED = 32
-"""Samples by which a task that does not say how long its sequences are is judged."""
+"""Samples from which the sizes of a task are taken that does not declare them."""
 
 
 @dataclass(frozen=True)
 class Task(OneOf):
-    """An endless supply of batches, each a function of (seed, stream, step), and the judgement of answers to them.
+    """An endless supply of batches, each a function of (seed, stream, step), and the scoring of outputs.
 
-    A task of your own has a method `sample`, which makes one sequence; everything else has a default. Fields of a
-    frozen dataclass make it adjustable. For speed, `lay_out` makes all sequences of a block at once, as ours do.
+    A task of your own needs a method `sample`, which makes one sequence; everything else has a default. Fields of a
+    frozen dataclass become its options. For speed, `lay_out` can make all sequences of a block at once.
     """
 
     ranges: ClassVar[tuple[str, ...]] = ()
-    """The fields that say how long or how many: what `with_ranges` may change without changing the model's shape."""
+    """The fields for lengths and counts, which `with_ranges` may change without changing the model's shape."""
     solvable: ClassVar[bool] = True
-    """Whether a perfect answer exists: a prediction that is no better than chance allows never comes near zero loss."""
+    """Whether a perfect answer exists: the loss of predicting random bits never comes near zero."""
 
     ragged: bool = field(default=True, kw_only=True)
     """Draw lengths per sequence (True), or once per batch as the published code does (False)."""
     test: Task | None = field(default=None, kw_only=True)
-    """The task by which a trained machine is tested, longer say; None: this one."""
+    """The task used for the test, for example a longer one; None: this one."""
     validation: Task | None = field(default=None, kw_only=True)
-    """The task by which progress is judged and the best checkpoint chosen, longer say; None: this one."""
+    """The task used for validation and to choose the best checkpoint, for example a longer one; None: this one."""
 
     # --- a sequence ---------------------------------------------------------------------------------------------------
 
     def sample(self, random: np.random.Generator) -> Sample:
-        """One sequence: inputs (T, I), targets (T, O) of zeros and ones, and a mask (T,) of the steps that count.
+        """One sequence: inputs (T, I), targets (T, O) of zeros and ones, and a mask (T,) of the scored steps.
 
-        Without a mask all steps count. Nothing may be random but what comes from `random`.
+        Without a mask all steps are scored. All randomness must come from `random`.
         """
         raise UserError(f"{type(self).__name__} has no method sample(random) that returns inputs and targets")
 
@@ -73,16 +73,16 @@ class Task(OneOf):
 
     @property
     def max_length(self) -> int:
-        """The longest a sequence can be, in steps; what is not known is taken from a few samples."""
+        """The maximum length of a sequence in steps, by default estimated from a few samples."""
         return max(len(batch.inputs) for batch in _examples(self))
 
     @property
     def name(self) -> str:
-        """What it is called: repeat-copy for a RepeatCopy."""
+        """Its name: repeat-copy for a RepeatCopy."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", type(self).__name__).lower()
 
     def require(self) -> None:
-        """Raise a UserError if something that batches are made of, a data set say, is not there."""
+        """Raise a UserError if something that batches need, such as a data set, is missing."""
         return
 
     # --- batches ------------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Task(OneOf):
         return f"a sample of {type(self).__name__}"
 
     def _judged(self, batch: Batch) -> Batch:
-        """The batch, if its targets are such as the loss takes; a loss of the user's own may take any."""
+        """The batch, if the loss accepts its targets; a loss of the user's own may accept any."""
         if type(self).loss is Task.loss and not np.isin(batch.targets, (0, 1)).all():
             raise UserError(f"{self._sample_name} must have targets of zeros and ones")
         return batch
@@ -110,61 +110,61 @@ class Task(OneOf):
         return self.block(seed, stream, step, 1, batch_size)[0]
 
     def block(self, seed: int, stream: int, first_step: int, steps: int, batch_size: int) -> list[Batch]:
-        """The batches of consecutive steps: the same bytes as `batch` gives, for a fraction of the time."""
+        """The batches of consecutive steps: the same bytes as from `batch`, in a fraction of the time."""
         return self.lay_out(Draws(seed, stream, first_step, steps, batch_size), self.input_size, self.output_size)
 
     def batches(self, seed: int, stream: int, first: int, last: int, batch_size: int) -> Iterator[Batch]:
-        """The batches of steps `first` to `last`, the last one left out, made in blocks."""
+        """The batches of steps `first` to `last`, exclusive, made in blocks."""
         size = 4 * self.max_length * batch_size * (self.input_size + self.output_size)
         block = max(1, min(256, BLOCK_BYTES // size))
         for start in range(first, last, block):
             yield from self.block(seed, stream, start, min(block, last - start), batch_size)
 
     def examination(self, seed: int, stream: int, sequences: int, filling: int = 0) -> Iterator[Batch]:
-        """The batches that a machine is judged by: `sequences` sequences, or all there are if those are fewer.
+        """The batches of a validation or test: `sequences` sequences, or all there are if fewer.
 
-        Before them come `filling` batches by which it is not judged.
+        They are preceded by `filling` batches that are not scored.
         """
         starts = chain(repeat(0, filling), range(0, sequences, EXAMINED))
         for step, start in enumerate(starts):
             yield self.batch(seed, stream, step, min(EXAMINED, sequences - start))
 
     def min_slots(self, batch: Batch) -> int:
-        """How many memory slots the batch needs at least.
+        """The minimum number of memory slots for the batch.
 
         One for every step of the longest encoding phase, flags included, because the plain way to memorise a sequence
-        is a write head that moves on by one slot a step. For Copy this is the length + 2.
+        is a write head that advances by one slot per step. For Copy this is the length + 2.
         """
         return max(1, int(batch.decoding.max()))
 
     # --- other forms of the task --------------------------------------------------------------------------------------
 
     def like_training(self) -> Task:
-        """Sequences like those of training: this task, with lengths drawn for every sequence."""
+        """Sequences as in training: this task, with lengths drawn for every sequence."""
         return replace(self, ragged=True)
 
     @property
     def validated(self) -> Task:
-        """The task by which progress is judged: `validation`, or one like that of training."""
+        """The task for validation: `validation`, or one as in training."""
         return self.like_training() if self.validation is None else self.validation
 
     @property
     def tested(self) -> Task:
-        """The task by which a trained machine is tested: `test`, or this one with lengths drawn for every sequence."""
+        """The task for the test: `test`, or this one with lengths drawn for every sequence."""
         return replace(self, ragged=True) if self.test is None else self.test
 
     @property
     def parts(self) -> Mapping[str, Task]:
-        """The tasks it is tested by, one at a time: itself, or what it is a mixture of."""
+        """The tasks it is tested on, one at a time: itself, or the parts of a mixture."""
         return {self.name: self}
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """What a curriculum can weigh; nothing for a task that is one thing."""
+        """The parts that a curriculum can weight; empty for a single task."""
         return ()
 
     def weighted(self, weights: tuple[float, ...]) -> Task:
-        """The task with its parts drawn as often as `weights` say, in proportion."""
+        """The task with its parts drawn in proportion to `weights`."""
         raise UserError(f"{self.name} is no mixture of tasks: a curriculum needs one")
 
     def singles(self) -> tuple[Task, ...]:
@@ -176,16 +176,16 @@ class Task(OneOf):
         return change(self)
 
     def own_draws(self, draws: Draws) -> Draws:
-        """The draws as `ragged` wants them."""
+        """The draws, respecting `ragged`."""
         return draws if self.ragged else replace(draws, shared_structure=True)
 
-    # --- judgement ----------------------------------------------------------------------------------------------------
+    # --- scoring ----------------------------------------------------------------------------------------------------
 
     measures: ClassVar[tuple[Measure, ...]] = BITS
-    """What it reports, the figure it is judged by first."""
+    """What it reports, the main score first."""
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Mean binary cross-entropy (nats) of logits (T, B, O) over the counted steps and all output channels."""
+        """Mean binary cross-entropy (nats) of logits (T, B, O) over the scored steps and all output channels."""
         return metrics.loss(logits, batch)
 
     def metrics(self, logits: torch.Tensor, batch: Batch) -> Sums:
@@ -193,11 +193,11 @@ class Task(OneOf):
         return metrics.measure(logits, batch)
 
     def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
-        """What logits (T, B, O) mean: the probability of a 1."""
+        """The probability of a 1 for logits (T, B, O)."""
         return logits.sigmoid()
 
     def sentence(self, figures: Figures) -> str:
-        """What a test found, in words."""
+        """The result of a test, in words."""
         return (
             f"{figures['bit_errors']:.2f} wrong bits per sequence (Σ|p−y| {figures['l1_errors']:.2f}), "
             f"{figures['perfect']:.1%} of sequences without any, bit accuracy {figures['bit_accuracy']:.2%}"
@@ -205,17 +205,17 @@ class Task(OneOf):
 
     @property
     def breakdown(self) -> Breakdown | None:
-        """Its figures part by part, if it has parts that are reported."""
+        """Its scores by part, if it reports parts."""
         return None
 
     @property
     def chance(self) -> float | None:
-        """The loss of guessing, where that is known."""
+        """The loss at chance level, if known."""
         return float(np.log(2))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What every result on this task has to say, because it is not what one would expect: a sentence each."""
+        """Notes that every result on this task must carry, one sentence each."""
         return ()
 
     # --- for people ---------------------------------------------------------------------------------------------------
@@ -225,22 +225,22 @@ class Task(OneOf):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """What the O choices are called, and the inputs, too; nothing where they have no names."""
+        """The names of the O choices, and of the inputs; empty if they have none."""
         return ()
 
     @property
     def picture(self) -> int:
-        """The side of the square picture an input begins with; 0 where there is none."""
+        """The side of the square picture at the start of an input; 0 if there is none."""
         return 0
 
     @property
     def subtask_names(self) -> tuple[str, ...]:
-        """The names of what `Batch.subtask` numbers, if they are shown."""
+        """The names of the subtasks that `Batch.subtask` numbers, if they are to be shown."""
         return ()
 
 
 def hashable(task: Task) -> Task:
-    """The task, if its fields are such as can be told apart and remembered."""
+    """The task, if its fields are hashable."""
     try:
         hash(task)
     except TypeError as error:
@@ -255,18 +255,18 @@ def _examples(task: Task) -> list[Batch]:
 
 @lru_cache(maxsize=64)
 def _tried(task: Task) -> list[Batch]:
-    """Samples of a task that does not say what sizes they have, a batch each."""
+    """Samples of a task that does not declare its sizes, a batch each."""
     samples = [task.sample(Draws(0, 0, 0, 1, TRIED).generator(0, number)) for number in range(TRIED)]
     return [task._judged(batch_of([sample], task._sample_name)) for sample in samples]
 
 
 @dataclass(frozen=True)
 class PhasedTask(Task, ABC):
-    """A task that first shows everything and then asks: one that can be a subtask of a sequence."""
+    """A task whose input is complete before the answer begins: it can be a subtask of a sequence."""
 
     @abstractmethod
     def make_phases(self, draws: Draws) -> Phases:
-        """The phases of the block's sequences, from draws that already honour `ragged`."""
+        """The phases of the block's sequences, from draws that already respect `ragged`."""
 
     def phases(self, draws: Draws) -> Phases:
         """The phases of the block's sequences."""

@@ -1,1 +1,1 @@
-"""Training: from a task and a machine to a run directory that can be evaluated, resumed and trusted."""
+"""Training: from a task and a machine to a run directory that can be tested, resumed and trusted."""

@@ -1,4 +1,4 @@
-"""What watches a run: progress bars, TensorBoard, Weights & Biases, and whatever a user attaches."""
+"""Callbacks that follow a run: progress bars, TensorBoard, Weights & Biases, and the user's own."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Is told what happens in a run. Overwrite what you need; nothing here can change the run's outcome."""
+    """Follows a run. Override the methods you need; none can change the run's outcome."""
 
     def on_start(self, run: RunDirectory, progress: Progress) -> None:
-        """Before the first iteration of this process; a resumed run has a `progress.step` above 0."""
+        """Before the first iteration of this process; in a resumed run `progress.step` is above 0."""
 
     def on_step(self, progress: Progress, line: Line | None) -> None:
-        """After every iteration; `line` is what it added to the metrics, if it did."""
+        """After every iteration; `line` is what it added to the metrics, if anything."""
 
     def on_evaluation(self, progress: Progress, line: Line) -> None:
-        """After every evaluation, with its figures in `line["validation"]`."""
+        """After every evaluation; its figures are in `line["validation"]`."""
 
     def on_end(self, run: RunDirectory, outcome: Outcome) -> None:
-        """When the run has ended, tested and written."""
+        """When the run has finished, with its tests done and its result written."""
 
     def on_stop(self) -> None:
-        """When this process leaves the run, however that comes about; after `on_end`, if the run has ended."""
+        """When this process leaves the run, for whatever reason; after `on_end` if the run has finished."""
 
 
 class Callbacks(Callback):
-    """Several callbacks as one, called in their order, with copies of what is the run's own."""
+    """Several callbacks as one, called in order, with copies of the run's own objects."""
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self.all = list(callbacks)
@@ -62,7 +62,7 @@ class Callbacks(Callback):
             callback.on_end(run, outcome)
 
     def on_stop(self) -> None:
-        with ExitStack() as all_of_them:  # also after one that fails
+        with ExitStack() as all_of_them:  # the others too when one fails
             for callback in reversed(self.all):
                 all_of_them.callback(callback.on_stop)
 
@@ -79,17 +79,17 @@ def scalars(line: Line) -> dict[str, float]:
 
 
 class TensorBoard(Callback):
-    """Writes TensorBoard events into `tensorboard/` in the run's directory, while it trains."""
+    """Writes TensorBoard events to `tensorboard/` in the run's directory."""
 
     def __init__(self) -> None:
         if find_spec("tensorboard") is None:
-            raise UserError("TensorBoard is not installed: pip install tensorboard")
+            raise UserError('TensorBoard is not installed: pip install "stored-programs[tensorboard]"')
         self._writer: SummaryWriter | None = None
 
     def on_start(self, run: RunDirectory, progress: Progress) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # What was written after the checkpoint that a run resumes from is written again.
+        # Events after the checkpoint that a run resumes from will be written again.
         self._writer = SummaryWriter(str(run.path / "tensorboard"), purge_step=progress.step + 1)
 
     def on_step(self, progress: Progress, line: Line | None) -> None:
@@ -108,11 +108,11 @@ class TensorBoard(Callback):
 
 
 class WeightsAndBiases(Callback):
-    """Sends metrics to Weights & Biases; options go to `wandb.init`, such as project="…" or mode="offline"."""
+    """Sends metrics to Weights & Biases; options such as project="…" or mode="offline" go to `wandb.init`."""
 
     def __init__(self, **options: object) -> None:
         if find_spec("wandb") is None:
-            raise UserError("Weights & Biases is not installed: pip install wandb")
+            raise UserError('Weights & Biases is not installed: pip install "stored-programs[wandb]"')
         self._options: dict[str, Any] = options
         self._run: Any = None
 
@@ -123,7 +123,7 @@ class WeightsAndBiases(Callback):
 
         try:
             self._run = wandb.init(config=to_json(run.experiment), **self._options)
-        except wandb.Error as error:  # nobody is logged in, say
+        except wandb.Error as error:  # for example without a login
             raise UserError(f"Weights & Biases can't be used: {error}") from None
 
     def on_step(self, progress: Progress, line: Line | None) -> None:

@@ -1,13 +1,13 @@
-"""Checkpoints: a directory per step, complete or absent, verified when read.
+"""Checkpoints: one directory per step, complete or absent, verified when read.
 
 checkpoints/00005000/
     model.safetensors         the machine's parameters and buffers
-    optimiser.safetensors     the optimiser's buffers; a published machine has none
-    memory.safetensors        persistent memory, where there is one
+    optimiser.safetensors     the optimiser's buffers; missing in a published machine
+    memory.safetensors        persistent memory, if the run has one
     state.json                step, position in the metrics file, best evaluation so far, …
-    MANIFEST.json             format version, the sha256 of each file and of itself; written last
+    MANIFEST.json             format version, sha256 of each file and of itself; written last
 
-Nothing in it depends on the clock: two runs of one configuration have the same bytes here.
+Nothing here depends on the clock: two runs of one configuration write the same bytes.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ FILES = (*TENSORS, STATE, MANIFEST)
 
 
 class Checkpoint(NamedTuple):
-    """What is saved, and what comes back."""
+    """The content of a checkpoint."""
 
     step: int
     model: dict[str, Tensor]
     optimiser: dict[str, Tensor]
     memory: dict[str, Tensor]
-    """Persistent memory; empty without."""
+    """Persistent memory; empty if the run has none."""
     state: dict[str, Any]
 
 
 def save(directory: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint under `directory`; it appears there whole, by one rename."""
+    """Write a checkpoint under `directory`, where one rename makes it visible."""
     parts = zip(TENSORS, (checkpoint.model, checkpoint.optimiser, checkpoint.memory), strict=True)
     contents = {
         file: save_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})
@@ -64,9 +64,9 @@ def save(directory: Path, checkpoint: Checkpoint) -> Path:
 
 
 def load(path: Path) -> Checkpoint:
-    """Read and verify a checkpoint; raises Damaged, naming the file, if it is not what was written."""
+    """Read and verify a checkpoint; raises Damaged, with the file's name, if it is not what was written."""
     try:
-        # Its own digest comes first: a version that a flipped bit made up must not pass for a newer one.
+        # Its own digest comes first: a flipped bit in the version must not pass for a newer version.
         manifest = documents.read_sealed(path / MANIFEST)
     except OSError:
         raise Damaged(f"{path / MANIFEST} is missing") from None
@@ -83,7 +83,7 @@ def load(path: Path) -> Checkpoint:
             raise Damaged(f"{path / name} is missing") from None
         if digest(contents[name]) != expected:
             raise Damaged(f"{path / name} is damaged: its sha256 is not the one it was written with")
-    # A manifest vouches for the bytes, not for who wrote them: what is in them may be anything.
+    # The manifest vouches for the bytes, not for their author: the content may still be anything.
     try:
         state = _state(contents[STATE])
     except ValueError as error:
@@ -98,10 +98,10 @@ def load(path: Path) -> Checkpoint:
 
 
 def _state(content: bytes) -> dict[str, Any]:
-    """Where a run stood, as far as finding its machines goes: the step, and which one was the best by then."""
+    """The state of a run, with its step and its best step checked."""
     state = documents.parse(content)
     if not isinstance(state, dict) or "best_step" not in state:
-        raise ValueError("it does not say where a run stood")
+        raise ValueError("it does not have the state of a run")
     for step in (state.get("step"), 0 if state["best_step"] is None else state["best_step"]):
         if type(step) is not int or not 0 <= step < 10**10:
             raise ValueError("a step must be a whole number of at most ten digits")
@@ -109,21 +109,20 @@ def _state(content: bytes) -> dict[str, Any]:
 
 
 def steps(directory: Path) -> list[int]:
-    """The steps there are checkpoints of, rising."""
+    """The steps that have checkpoints, ascending."""
     if not directory.is_dir():
         return []
-    # Not what is merely called a digit, like ².
+    # Not \d, which takes digits of other scripts.
     found = [int(place.name) for place in directory.iterdir() if re.fullmatch(r"[0-9]{8,10}", place.name)]
     return sorted({step for step in found if path(directory, step).is_dir()})
 
 
 def path(directory: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
     return directory / f"{step:08d}"
 
 
 def latest(directory: Path) -> Checkpoint | None:
-    """The newest valid checkpoint, None if there never was one. A damaged one is named and the one before it taken."""
+    """The newest valid checkpoint; None if there never was one. A damaged one is reported and skipped."""
     found = steps(directory)
     for step in reversed(found):
         try:
@@ -131,15 +130,15 @@ def latest(directory: Path) -> Checkpoint | None:
         except Damaged as error:
             logger.warning("nsm: %s; trying the checkpoint before it", error)
     if found:
-        raise UserError(f"no valid checkpoint is left in {directory}; move the run away to start anew")
+        raise UserError(f"no valid checkpoint is left in {directory}; move the run's directory away to start again")
     return None
 
 
 def prune(directory: Path, keep: int, last: int) -> None:
-    """Remove all but the newest `keep` up to `last` and what was the best one at each of these.
+    """Remove all checkpoints but the newest `keep` up to `last`, and the best one at the time of each of these.
 
-    Should the newest be damaged, the one before it goes on, perhaps by a rewind to its own best. What is after `last`
-    was found damaged.
+    If the newest is damaged, the run resumes from the one before it, and may rewind to the best one of that time.
+    Checkpoints after `last` were found damaged.
     """
     found = steps(directory)
     newest = [step for step in found if step <= last][-keep:]
@@ -150,7 +149,7 @@ def prune(directory: Path, keep: int, last: int) -> None:
 
 
 def _best(path: Path) -> int | None:
-    """Which step was the best one at a checkpoint; None if there was none yet, or it can't be told."""
+    """The best step at the time of a checkpoint; None if there was none yet, or if the checkpoint is damaged."""
     try:
         best: int | None = _state(read(path / STATE, documents.LARGEST))["best_step"]
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Curricula: which parts of a mixture of tasks are drawn how often, as training goes on."""
+"""Curricula: how often each part of a mixture of tasks is drawn in the course of training."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ Weights = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Curriculum(OneOf, ABC):
-    """A rule for weights; it may depend on how far training has come and on what the last evaluation found."""
+    """A rule for the weights of a mixture; it may depend on the step and on the last evaluation."""
 
     comparable: ClassVar[bool] = True
-    """Whether validation losses of different times compare. Where they don't, there is no best machine, and what is
-    known of every part is measured at the end of each phase."""
+    """Whether validation losses of different times can be compared. If not, there is no best machine, and the accuracy
+    on every part is measured at the end of each phase."""
 
     def check(self, task: Task) -> None:
-        """Refuse a task that it can't weigh."""
+        """Raise a UserError for a task that it can't weigh."""
         if not task.part_names:
-            raise UserError(f"a curriculum needs a task made of several: {task.name} is one")
+            raise UserError(f"a curriculum needs a mixture of tasks, and {task.name} is a single one")
 
     @abstractmethod
     def start(self, task: Task) -> Weights:
-        """Before anything is learned."""
+        """The weights at the start."""
 
     def at(self, weights: Weights, step: int, iterations: int) -> Weights:
-        """After `step` of so many iterations."""
+        """The weights after `step` of so many iterations."""
         return weights
 
     def evaluated(self, task: Task, weights: Weights, figures: Figures) -> Weights:
-        """After an evaluation."""
+        """The weights after an evaluation."""
         return weights
 
     def noisy(self, task: Task, weights: Weights) -> bool:
@@ -76,8 +76,7 @@ class InStages(Curriculum):
     """
 
     stages: tuple[str, ...] = ("qa1", "qa15", "others", "qa19", "qa17", "qa3+qa16")
-    """Which parts join in each stage, joined by +; others: those that are not named, which join in the
-    last unless it is said where."""
+    """Parts that join in each stage, connected by +; others: all that are not named, by default in the last stage."""
     enough: float = 0.15
     """A stage is over when the mean error of the parts that joined in it is at most this."""
     share: float = 0.75
@@ -86,6 +85,12 @@ class InStages(Curriculum):
     """What is added to every error, so that solved tasks are not forgotten."""
     limit: float = 0.3
     """An error counts for no more than this: a task that no machine learns would be drawn more and more."""
+    focus: float = 0.0
+    """At least this share of what is drawn is of the parts that joined last, until all have joined."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.focus < 1:
+            raise UserError(f"focus must be at least 0 and below 1, was {self.focus}")
 
     def check(self, task: Task) -> None:
         super().check(task)
@@ -108,8 +113,15 @@ class InStages(Curriculum):
         joining = self._joining(task)
         joined = [parts for parts in joining if drawn.issuperset(parts)]
         if len(joined) < len(joining) and fmean(errors[part] for part in joined[-1]) <= self.enough:
-            drawn.update(joining[len(joined)])
-        return tuple(self.floor + min(error, self.limit) if part in drawn else 0.0 for part, error in errors.items())
+            joined.append(joining[len(joined)])
+            drawn.update(joined[-1])
+        shares = {part: self.floor + min(error, self.limit) for part, error in errors.items() if part in drawn}
+        if len(joined) < len(joining):
+            newest = sum(shares[part] for part in joined[-1])
+            others = sum(shares.values()) - newest
+            wanted = max(newest, others * self.focus / (1 - self.focus))
+            shares |= {part: shares[part] * wanted / newest for part in joined[-1]}
+        return tuple(shares.get(part, 0.0) for part in task.part_names)
 
     def noisy(self, task: Task, weights: Weights) -> bool:
         """Among noise the first skill is not found: the stories of one part are learned by heart before it is."""

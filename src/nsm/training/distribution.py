@@ -1,10 +1,10 @@
-"""One run on several processes: each learns from its part of every batch, and all make the same update.
+"""One run on several processes: each takes its part of every batch, and all make the same update.
 
-torchrun starts the processes and numbers them; the number is called a rank. Every rank draws the whole batch, its noise
-and the size of its tape, which follow from the seed and the step, and takes its own sequences of it. The gradients of
-all parts are added up in one message a step. Rank 0 alone looks at validation sequences and writes files.
+torchrun starts the processes and numbers them; the number is the rank. Every rank draws the whole batch, its noise and
+the size of its tape, which follow from the seed and the step, and keeps its own sequences. The gradients of all parts
+are added up in one message per step. Only rank 0 evaluates and writes files.
 
-The loop asks an `Alone` or a `Ranks` and need not know which. An `Alone` costs nothing.
+The loop uses an `Alone` or a `Ranks` in the same way. An `Alone` costs nothing.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from nsm.training.rank import rank_and_size
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)
-"""How long a rank waits for the others. One that dies is noticed at once; this is for one that hangs, and has to be
-longer than rank 0 takes to evaluate."""
+"""How long a rank waits for one that hangs; a rank that dies is noticed at once. Must exceed the time of an evaluation
+on rank 0."""
 
 
 class RankLost(Failed):
-    """Another rank has died or does not answer."""
+    """Another rank died or does not answer."""
 
 
 class Part(NamedTuple):
-    """What a rank has of a batch, and which share of the batch's counted steps that is."""
+    """A rank's part of a batch, and its share of the batch's counted steps."""
 
     batch: Batch
     noise: Noise
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class Alone:
-    """The only process of a run: nothing to divide, nobody to wait for."""
+    """The only process of a run."""
 
     rank, size = 0, 1
     leads = True
@@ -64,8 +64,7 @@ class Alone:
     def led(self, work: Callable[..., T], *arguments: Any) -> T:
         return work(*arguments)
 
-    def each(self, work: Callable[..., T], *arguments: Any) -> T:
-        return work(*arguments)
+    each = led
 
 
 ALONE = Alone()
@@ -84,7 +83,7 @@ class Ranks:
         return f"cuda:{os.environ.get('LOCAL_RANK', self.rank)}" if name == "cuda" else name
 
     def part(self, batch: Batch, noise: Noise) -> Part:
-        """This rank's sequences of a batch: as many as the other ranks have, or one more."""
+        """This rank's sequences of a batch; ranks differ by one sequence at most."""
         sequences = batch.lengths.size
         mine = slice(self.rank * sequences // self.size, (self.rank + 1) * sequences // self.size)
         longest = int(batch.lengths[mine].max())
@@ -92,12 +91,12 @@ class Ranks:
         def own(array: Any) -> Any:
             """Of (T, B, …) or (B,)."""
             view = torch.from_numpy(array[mine] if array.ndim == 1 else array[:longest, mine])
-            # A copy by torch begins at a multiple of 64 bytes, as batches do: arithmetic may depend on that.
+            # A copy by torch is aligned to 64 bytes, as batches are: results may depend on that.
             return view.clone(memory_format=torch.contiguous_format).numpy()
 
         part = Batch(*(own(array) for array in batch))
         drawn = Noise(*(None if array is None else own(array) for array in noise))
-        # A loss is a mean over counted steps, and sequences differ in how many they have.
+        # The loss is a mean over counted steps, of which ranks have different numbers.
         weight = int(np.count_nonzero(part.mask)) / max(1, int(np.count_nonzero(batch.mask)))
         return Part(part, drawn, weight)
 
@@ -105,7 +104,7 @@ class Ranks:
         """Replace the gradient of a part's loss by that of the whole batch's loss, which is returned.
 
         One message: the gradient, the loss, and whether this rank was asked to stop. A number that is not finite on one
-        rank is not finite on any afterwards, so all of them find that the run diverged.
+        rank is not finite on all afterwards, so all of them see that the run diverged.
         """
         from torch import distributed
 
@@ -117,12 +116,12 @@ class Ranks:
         return float(mean)
 
     def stopping(self, asked: bool) -> bool:
-        """Whether a rank was asked to stop, the same on all: what is asked now goes out with the next gradient."""
+        """Whether any rank was asked to stop, the same on all: a request goes out with the next gradient."""
         self._asked = asked
         return self._agreed
 
     def led(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Rank 0 does it; all ranks return what it returned, or raise what it raised."""
+        """Rank 0 does the work; all ranks return what it returned, or raise what it raised."""
         from torch import distributed
 
         value, error = _attempt(work, *arguments) if self.leads else (None, None)
@@ -134,7 +133,7 @@ class Ranks:
         return value  # type: ignore[no-any-return]
 
     def each(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Every rank does it and returns its own; if it fails on one, all raise what the first of them raised."""
+        """Every rank does the work and returns its own value; if one fails, all raise the first error."""
         from torch import distributed
 
         value, error = _attempt(work, *arguments)
@@ -157,7 +156,7 @@ def _attempt(work: Callable[..., Any], *arguments: Any) -> tuple[Any, Exception 
 
 
 def _portable(error: Exception | None) -> Exception | None:
-    """The error as other processes can have it: not every one survives being sent."""
+    """The error in a form that can be sent: not every error can be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
         return error
@@ -166,7 +165,7 @@ def _portable(error: Exception | None) -> Exception | None:
 
 
 def _answered(collective: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-    """What only all ranks together can do."""
+    """Call a collective; RankLost if it fails."""
     try:
         collective(*arguments, **options)
     except RuntimeError as error:
@@ -176,13 +175,13 @@ def _answered(collective: Callable[..., Any], *arguments: Any, **options: Any) -
 
 @contextmanager
 def joined(device: str) -> Iterator[Distribution]:
-    """The ranks that torchrun started, or nobody if this process was started in any other way."""
+    """The ranks that torchrun started; ALONE if this process was started in any other way."""
     if rank_and_size() == (0, 1):
         yield ALONE
         return
     from torch import distributed
 
-    # What is told from rank to rank goes by gloo, wherever the gradients lie.
+    # Objects go by gloo, wherever the gradients are.
     backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
     try:
         distributed.init_process_group(backend, timeout=TIMEOUT)

@@ -1,4 +1,4 @@
-"""How good a machine is: any task, any length, any size of tape, on sequences fixed by a seed."""
+"""Evaluation of a machine: any task, any length, any size of tape, on sequences fixed by a seed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nsm.pytree import tree_map
 from nsm.tasks import Sums, Task
 
 VALIDATION, TEST = 1, 2
-"""Streams of the generators: training draws from stream 0."""
+"""Streams of random numbers; training draws from stream 0."""
 FILLING = 4
-"""Batches before the first that counts if memory persists and nothing is known of what was in it."""
+"""Batches that fill an empty persistent memory before the first one that counts."""
 
 
 @torch.no_grad()
@@ -30,15 +30,16 @@ def evaluate(
 ) -> Sums:
     """The machine's figures on `sequences` sequences of a task.
 
-    `slots` is the tape's size if not the machine's own, `tight` takes the smallest that each batch fits on;
-    `persistent` memory goes from each batch to the next. It begins as `memory`, the state that training left, repeated
-    for as many sequences as there are: what such a memory is worth depends on its history. Without it a few batches
-    that don't count fill an empty one.
+    `slots` is the size of the tape, by default the machine's own; `tight` takes the smallest one that each batch fits
+    on. `persistent` memory is kept from batch to batch. It starts as `memory`, the state that training left, repeated
+    for as many sequences as there are, because its value depends on its history; without one, a few batches that don't
+    count fill an empty memory.
     """
     training, device = machine.training, machine.initial_read.device
     machine.eval()
     total: Sums | None = None
     filling = FILLING if persistent and memory is None else 0
+    generator = torch.Generator().manual_seed(seed)
     try:
         for number, batch in enumerate(task.examination(seed, stream, sequences, filling)):
             size = batch.mask.shape[1]
@@ -48,7 +49,8 @@ def evaluate(
             if memory is not None:
                 state = state._replace(memory=tree_map(lambda leaf, size=size: _repeated(leaf, size), memory))
             x = torch.from_numpy(batch.inputs).to(device)
-            logits, final = machine(x, state, lengths=batch.lengths.tolist())
+            noise = machine.draw_noise(*batch.mask.shape, generator=generator) if machine.noisy_tests else None
+            logits, final = machine(x, state, noise=noise, lengths=batch.lengths.tolist())
             memory = final.memory if persistent else None
             if number >= filling:
                 metrics = task.metrics(logits, batch)
@@ -60,5 +62,5 @@ def evaluate(
 
 
 def _repeated(leaf: torch.Tensor, size: int) -> torch.Tensor:
-    """The samples of a batch over and over, or fewer of them."""
+    """The samples of a batch, repeated or cut to `size`."""
     return leaf[torch.arange(size, device=leaf.device) % leaf.shape[0]]

@@ -1,4 +1,4 @@
-"""What a run is: every value that decides its outcome, in one typed, frozen tree."""
+"""An experiment: every value that decides the outcome of a run, in one typed, frozen tree."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from nsm.tree import from_json, to_json
 
 OPTIMISERS = ("rmsprop", "adam")
 LIMIT = 1 << 32
-"""The generators of batches count seeds and steps in 32 bits."""
+"""Seeds and steps are 32-bit counters of the random numbers."""
 
 
 @dataclass(frozen=True)
 class Optimiser:
-    """How weights are updated. The defaults are the paper's RMSprop."""
+    """The optimiser. The defaults are the paper's RMSprop."""
 
     kind: str = "rmsprop"
     """rmsprop or adam."""
     learning_rate: float = 1e-4
-    """Learning rate of the first update."""
+    """Initial learning rate."""
     warm_up: int = 0
-    """Iterations over which the learning rate rises linearly to its first value."""
+    """Iterations over which the learning rate rises linearly to its initial value."""
     final_rate: float = 1.0
-    """The learning rate falls linearly to this share of itself over the run; 1 keeps it constant."""
+    """The learning rate falls linearly to this fraction of itself over the run; 1 keeps it constant."""
     alpha: float = 0.95
     """RMSprop: decay of the mean square."""
     momentum: float = 0.9
@@ -36,7 +36,7 @@ class Optimiser:
     epsilon: float = 1e-8
     """Added to the root of the mean square."""
     clip: float = 10.0
-    """Gradients are clipped by value at ± this."""
+    """Gradients are clipped to ± this value."""
 
     def __post_init__(self) -> None:
         choose("optimiser", self.kind, OPTIMISERS)
@@ -49,59 +49,57 @@ class Optimiser:
             if not isinstance(value, int | float) or not 0 <= value <= 1:
                 raise UserError(f"{name} must be between 0 and 1, was {value!r}")
             if value == 1 and self.kind == "adam" and name in ("momentum", "beta2"):
-                raise UserError(f"{name} must be below 1 with adam, which divides by what is left of it, was {value!r}")
+                raise UserError(f"{name} must be below 1 with adam, which divides by 1 − {name}, was {value!r}")
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How training goes: batches, noise, evaluations, checkpoints."""
+    """The course of training: batches, noise, evaluations, checkpoints."""
 
     iterations: int = 20_000
-    """Updates, one batch each."""
+    """Iterations, one batch and one update each."""
     batch_size: int = 4
-    """Sequences per update."""
+    """Sequences per batch."""
     curriculum: Curriculum | None = None
-    """Which parts of a mixture of tasks are drawn how often, as training goes on."""
+    """How often each part of a mixture of tasks is drawn in the course of training."""
     random_slots: bool = False
-    """Draw the size of the tape afresh for every batch, log-uniform between what the sequence needs and N; validation
-    then uses the smallest."""
+    """Draw the tape's size for every batch, log-uniform from the least that fits to N; validate on the least one."""
     cell_noise: float = 0.0
-    """Standard deviation of Gaussian noise on the LSTM's cell while training."""
+    """Standard deviation of Gaussian noise on the LSTM's cell during training."""
     persistent: bool = False
-    """Memory is not wiped between batches; controller and reads are."""
+    """Keep the memory from batch to batch; controller state and reads are reset."""
     wiped_steps: int = 0
-    """Persistent memory: wipe it nevertheless for this many iterations."""
+    """Persistent memory: reset it in the first iterations, this many."""
     key_loss: float = 0.1
-    """η_0, the weight of l_p at the first iteration; 0 leaves l_p out."""
+    """η_0, the weight of the loss on keys l_p in the first iteration; 0 turns it off."""
     key_loss_decay: float = 0.9
-    """η falls by this factor each iteration."""
+    """η is multiplied by this factor every iteration."""
     log_every: int = 100
-    """Iterations between two lines of metrics."""
+    """Iterations between lines of metrics."""
     evaluate_every: int = 1_000
-    """Iterations between two evaluations on validation sequences."""
+    """Iterations between evaluations on validation sequences."""
     validation_sequences: int = 64
-    """How many validation sequences."""
+    """Number of validation sequences."""
     follow_test: bool = False
-    """Also evaluate as many test sequences each time: a learning curve that decides nothing."""
+    """Also evaluate on as many test sequences each time, for a learning curve; it decides nothing."""
     test_sequences: int = 1_000
-    """How many test sequences at the end."""
+    """Number of test sequences at the end."""
     checkpoint_every: int = 5_000
-    """Iterations between two checkpoints."""
+    """Iterations between checkpoints."""
     keep_checkpoints: int = 2
-    """How many of the newest checkpoints stay, beside the best."""
+    """Number of recent checkpoints to keep, besides the best one."""
     solved_loss: float = 0.01
     """A run counts as solved when its validation loss falls below this."""
     stop_when_solved: int = 0
-    """Stop after this many solved evaluations in a row; 0 runs to the end."""
+    """Stop after this many evaluations in a row below solved_loss; 0: never."""
     rewind: float = 0.0
-    """When the validation loss is this much above the best one, resume from the best checkpoint; 0: never."""
+    """Resume from the best checkpoint when the validation loss is this much above its loss; 0: never."""
 
     def __post_init__(self) -> None:
         if isinstance(self.iterations, int) and self.iterations >= LIMIT:
             raise UserError(f"iterations must be below {LIMIT:,}, was {self.iterations:,}")
-        for name in ("iterations", "batch_size", "log_every", "evaluate_every", "validation_sequences"):
-            at_least(name, getattr(self, name), 1)
-        for name in ("test_sequences", "checkpoint_every", "keep_checkpoints"):
+        counts = ("iterations", "batch_size", "log_every", "evaluate_every", "validation_sequences", "test_sequences")
+        for name in (*counts, "checkpoint_every", "keep_checkpoints"):
             at_least(name, getattr(self, name), 1)
         for name in ("stop_when_solved", "wiped_steps"):
             at_least(name, getattr(self, name), 0)
@@ -113,18 +111,20 @@ class Schedule:
             raise UserError(f"curriculum must be of type Curriculum or None, was {type(self.curriculum).__name__}")
         if self.curriculum is not None and not self.curriculum.comparable:
             if self.stop_when_solved:
-                raise UserError("stop_when_solved must be 0 for continual learning: it would end in the first phase")
+                raise UserError(
+                    "stop_when_solved must be 0 for continual learning, which it would end in the first phase"
+                )
             if self.rewind:
-                raise UserError("rewind must be 0 for continual learning: the losses of different phases don't compare")
+                raise UserError("rewind must be 0 for continual learning: losses of different phases can't be compared")
         if self.wiped_steps and not self.persistent:
             raise UserError(f"wiped_steps must be 0 unless memory is persistent, was {self.wiped_steps}")
         if self.persistent and self.random_slots:
-            raise UserError("persistent and random_slots exclude each other: what persists needs a tape of one size")
+            raise UserError("persistent and random_slots can't be combined: a persistent memory has one size")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One training run: a task, a machine, an optimiser, a schedule and a seed decide every byte of it."""
+    """A training run: task, machine, optimiser, schedule and seed decide every byte of it."""
 
     task: Task
     machine: MachineConfig
@@ -133,9 +133,9 @@ class Experiment:
     seed: int = 0
     """Random seed for weights, data and noise."""
     start: str | None = None
-    """The sha256 of the weights it starts from, if the seed does not draw them."""
+    """sha256 of the weights that the run starts from; None for random ones."""
     processes: int = 1
-    """Processes that divide each batch among them; the sums of their gradients round differently for each number."""
+    """Processes that divide each batch; the sum of their gradients rounds differently for each number."""
 
     def __post_init__(self) -> None:
         parts = {"task": Task, "machine": MachineConfig, "optimiser": Optimiser, "schedule": Schedule}
@@ -145,8 +145,12 @@ class Experiment:
         batch = self.schedule.batch_size
         if at_least("processes", self.processes, 1) > batch:
             raise UserError(f"batch_size must be at least 1 for each of the {self.processes} processes, was {batch}")
+        if self.schedule.persistent and self.machine.repertoire is not None:
+            raise UserError(
+                "persistent memory and a repertoire exclude each other: each program has a memory of its own"
+            )
         if self.schedule.persistent and self.processes > 1:
-            raise UserError("persistent memory needs one process: it belongs to a whole batch")
+            raise UserError("persistent memory needs a single process: it belongs to a whole batch")
         if at_least("seed", self.seed, 0) >= LIMIT:
             raise UserError(f"seed must be below {LIMIT:,}, was {self.seed:,}")
         controller = self.machine.controller.kind
@@ -157,14 +161,11 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """For people: copy, nutm."""
+        """Task and model, as in: copy, nutm."""
         return f"{self.task.name}, {self.machine.model}"
 
     def check(self) -> None:
-        """Refuse what could not be read again, and what only shows with the task's data at hand.
-
-        That is missing data, or a machine of other sizes.
-        """
+        """Raise a UserError for a tree that can't be read back, missing data, or a machine of another size."""
         from_json(Experiment, to_json(self, "experiment"), "experiment")
         self.task.require()
         task, machine = self.task, self.machine

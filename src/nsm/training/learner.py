@@ -1,4 +1,4 @@
-"""One training iteration: forward, loss, backward, update. A learner per back end, the same numbers up to rounding."""
+"""One training iteration: forward pass, loss, backward pass, update. One learner per backend, equal up to rounding."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Diverged(Failed):
 
 
 def memory_state(machine: Machine, saved: dict[str, torch.Tensor]) -> Any:
-    """The memory's state among the tensors of a checkpoint, where the machine is; None if memory is not persistent."""
+    """Persistent memory from the tensors of a checkpoint, on the machine's device; None without one."""
     if not saved:
         return None
     found = {name: leaf.to(machine.initial_read.device) for name, leaf in saved.items()}
@@ -43,12 +43,12 @@ def memory_state(machine: Machine, saved: dict[str, torch.Tensor]) -> Any:
     sequences = len(first) if first.dim() else 0
     like = {name: (sequences, *leaf.shape[1:]) for name, leaf in blank._asdict().items() if leaf is not None}
     if not sequences or {name: tuple(leaf.shape) for name, leaf in found.items()} != like:
-        raise UserError("the checkpoint is damaged: its memory is not one of this machine")
+        raise UserError("the checkpoint is damaged: its memory does not fit this machine")
     return type(blank)(*(found.get(name) for name in blank._fields))
 
 
 class Learner(ABC):
-    """A machine that learns: its weights in one flat buffer, with an optimiser on it."""
+    """A machine with all weights in one flat buffer, and the optimiser on it."""
 
     def __init__(self, machine: Machine, experiment: Experiment) -> None:
         self.machine, self.experiment, self.schedule = machine, experiment, experiment.schedule
@@ -61,7 +61,7 @@ class Learner(ABC):
         """The memory's state after the last batch, in tensors, if memory is persistent."""
 
     def step(self, task: Task, batch: Batch, step: int) -> float:
-        """Learn from a batch; returns its loss, without l_p. Everything random follows from the seed and the step."""
+        """Make an update; returns the batch's loss without l_p. All randomness follows from the seed and the step."""
         slots, noise = self._draw(task, batch, step)
         if step < self.schedule.wiped_steps:
             self.memory = None
@@ -70,11 +70,11 @@ class Learner(ABC):
         loss = self._gradients(task, part.batch, slots, part.noise)
         loss = self.ranks.total(self.gradient, loss, part.weight)
         eta = annealing(step, self.schedule.key_loss, self.schedule.key_loss_decay)
-        # After some hundred iterations η is nothing: l_p is left out when it can't move a float any more.
+        # After some hundred iterations η is too small for l_p to change a float.
         penalty = eta * self.machine.program_loss() if eta > 1e-12 else None
-        if penalty is not None and penalty.requires_grad:  # without keys, in a MANN say, it is a constant 0
+        if penalty is not None and penalty.requires_grad:  # a constant 0 without keys, as in a MANN
             penalty.backward()
-        # Before the update: weights stay what they were when all was well.
+        # Before the update, so that the weights stay finite.
         if not math.isfinite(loss):
             raise Diverged(f"the loss became {loss} at iteration {step + 1}; the first bad tensor is {self._bad()}")
         if not _finite(self.gradient):
@@ -88,7 +88,7 @@ class Learner(ABC):
             raise Diverged(f"a weight is not finite after iteration {step}; the first bad tensor is {self._bad()}")
 
     def prepare(self, task: Task) -> None:
-        """Do what only the first iteration has to, compile that is, before time is taken; nothing else changes."""
+        """Compile, so that the first iteration takes no longer than the others; nothing else changes."""
         batch = task.batch(self.experiment.seed, 0, 0, 1)
         self._gradients(task, batch, *self._draw(task, batch, 0))
         self.memory = None
@@ -101,12 +101,12 @@ class Learner(ABC):
         return {name: leaf for name, leaf in found.items() if leaf is not None}
 
     def resume(self, path: Path, checkpoint: Checkpoint) -> None:
-        """Take over what a checkpoint at `path` has, all of it checked before any of it is."""
+        """Load the checkpoint read from `path`; all of it is checked first."""
         check(path / checkpoints.MODEL, checkpoint.model, self.machine.state_dict())
         check(path / checkpoints.OPTIMISER, checkpoint.optimiser, self.optimiser.state())
         memory = memory_state(self.machine, checkpoint.memory)
         if memory is not None and not (self.schedule.persistent and len(memory[0]) == self.schedule.batch_size):
-            raise UserError(f"{path / checkpoints.MEMORY} is damaged: it is not the memory of a batch of this run")
+            raise UserError(f"{path / checkpoints.MEMORY} is damaged: it does not fit the batches of this run")
         self.machine.load_state_dict(checkpoint.model)
         self.optimiser.restore(checkpoint.optimiser)
         self.memory = memory
@@ -116,9 +116,9 @@ class Learner(ABC):
         """Add the loss's gradient to the flat gradient; returns the loss."""
 
     def _draw(self, task: Task, batch: Batch, step: int) -> tuple[int | None, Noise]:
-        """The tape's size and the noise of an iteration, as arrays."""
+        """The size of the tape and the noise of an iteration."""
         schedule, machine = self.schedule, self.machine.config
-        gumbel = machine.programs is not None and machine.programs.attention == "gumbel"
+        gumbel = machine.programs is not None and machine.programs.strategy.noisy
         cell_noise = schedule.cell_noise if self.noisy else 0.0
         if not (schedule.random_slots or cell_noise or gumbel):
             return None, Noise()
@@ -134,13 +134,13 @@ class Learner(ABC):
             cell *= np.float32(cell_noise)
         if gumbel:
             assert machine.programs is not None
-            size = (*shape, len(self.machine.interfaces), machine.programs.count)
+            size = (*shape, self.machine._choices, machine.programs.count)
             exponential = generator.standard_exponential(size, dtype=np.float32)
             programs = -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
         return slots, Noise(cell, programs)  # type: ignore[arg-type]
 
     def _bad(self) -> str:
-        """The first parameter that is not finite, or the first whose gradient is not."""
+        """The first parameter that is not finite, or whose gradient is not."""
         for kind in ("", "gradient of "):
             for name, parameter in self.machine.named_parameters():
                 tensor = parameter.grad if kind else parameter
@@ -150,15 +150,15 @@ class Learner(ABC):
 
 
 def _finite(flat: torch.Tensor) -> bool:
-    """Whether all numbers are finite: one product, and a look at each only if that overflows."""
-    # Not torch on the CPU: for a vector this long it would wake its threads and wait for them.
+    """Whether all numbers are finite: one product, and each number only if that overflows."""
+    # Not torch on the CPU, which would use threads for a vector this long.
     plain = flat.device.type == "cpu" and flat.dtype == torch.float32
     total = squares(flat.numpy()) if plain else float(torch.dot(flat, flat))
     return math.isfinite(total) or bool(torch.isfinite(flat).all())
 
 
 class ReferenceLearner(Learner):
-    """Autograd through the reference, on any device."""
+    """The reference backend with autograd, on any device."""
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
         device = self.flat.device
@@ -176,8 +176,8 @@ class ReferenceLearner(Learner):
 
 
 class FusedLearner(Learner):
-    """The kernels, without autograd in between: forward, loss and backward one chunk of the batch after another. What a
-    chunk leaves for its way back is still near when it is needed, however large the batch."""
+    """The kernels without autograd: forward pass, loss and backward pass, chunk by chunk of the batch, so that what the
+    backward pass needs is still in the cache."""
 
     def __init__(self, machine: Machine, experiment: Experiment, threads: int | None = None) -> None:
         super().__init__(machine, experiment)
@@ -189,7 +189,7 @@ class FusedLearner(Learner):
         network = machine.state_network
         initial = network.initial
         self._starts = [initial[name] for name in network.State._fields if name in initial]
-        # Whoever learns no initial state has zeros for it, and nowhere for its gradient.
+        # A fixed initial state is zero, and its gradient goes nowhere.
         nowhere = [torch.zeros_like(self.flat[: self.kernels.sizes.size]) for _ in range(2 - len(self._starts))]
         self._nowhere = nowhere
         self._gradients_at = addresses([*map(_gradient, (*weights, *self._starts)), *nowhere])
@@ -219,7 +219,7 @@ class FusedLearner(Learner):
     def _apart(
         self, task: Task, batch: Batch, run: Pass, state: list[torch.Tensor], final: list[torch.Tensor]
     ) -> float:
-        """The whole batch there, its loss, and the whole batch back."""
+        """The whole batch forward, its loss, and the whole batch backward."""
         k, given = self.kernels, run.given
         final = final or [torch.empty_like(leaf) for leaf in state]
         kept = pool.take(k.kept_size(given.lengths, given.slots))
@@ -234,7 +234,7 @@ class FusedLearner(Learner):
         self.kernels.unpack(blocks, self._gradients_at, False, self.threads, start=True)
 
     def _initial_state(self, batch: int, slots: int | None) -> list[torch.Tensor]:
-        """The leaves of the machine's own, which are kept: only the learned part changes from step to step."""
+        """The leaves of the machine's initial state; they are kept, because only the learned ones change."""
         key = batch, slots
         if key not in self._states:
             if len(self._states) > 16:

@@ -1,4 +1,4 @@
-"""The training loop: draw a batch, learn from it, look now and then how far it has come, save, go on."""
+"""The training loop: draw a batch, make an update; from time to time evaluate and save."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 
 from nsm.checks import UserError, fits
 from nsm.machine import Machine
+from nsm.repertoire import RepertoireMachine
 from nsm.sizes import least_memory
 from nsm.tasks import Batch, Task
 from nsm.training import checkpoints
@@ -23,6 +24,7 @@ from nsm.training.evaluation import TEST, VALIDATION, evaluate
 from nsm.training.experiment import Experiment
 from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner, memory_state
 from nsm.training.progress import Clock, Progress, restore, rewind, save
+from nsm.training.repertoire import RepertoireLearner
 from nsm.training.result import Outcome, Score
 from nsm.training.run import Line, MetricsFile, RunDirectory
 from nsm.training.signals import Interrupted
@@ -33,9 +35,9 @@ TRAIN = 0
 
 
 class Stop:
-    """Asks a run to stop: in the loop at the end of its step, at once where nothing can be lost.
+    """Asks a run to stop: in the loop after the current step, elsewhere at once.
 
-    Of several ranks none leaves before the loop: the others would wait for it.
+    Of several ranks none stops before the loop: the others would wait for it.
     """
 
     def __init__(self, ranks: Distribution = ALONE) -> None:
@@ -60,9 +62,9 @@ def train(
 ) -> Outcome:
     """Train a machine, or resume the run in `directory`; returns how it ended.
 
-    With `ranks`, all of them call this alike; the directory is rank 0's. With `start`, a new run has its weights.
-    `threads` are torch's own number of them unless given; the kernels give the same bytes with any, the reference
-    rounds by them. `stop` is called, by a signal handler say, to have the run save and raise Interrupted.
+    All `ranks` call this alike; only rank 0 uses the directory. A new run takes the weights of `start`. `threads` is
+    torch's own number by default; with the kernels it doesn't change a byte, with the reference it changes rounding.
+    Call `stop`, as from a signal handler, to have the run save and raise Interrupted.
     """
     watching = Callbacks(callbacks)
     experiment.check()
@@ -89,7 +91,7 @@ def train(
 
         def hold() -> Outcome | None:
             if experiment.start is not None and start is None and not checkpoints.steps(run.checkpoints):
-                raise UserError(f"{run.path} starts from a trained machine, which was not given: give it again")
+                raise UserError(f"{run.path} starts from a trained machine: name it with --start, or start=… in Python")
             held.enter_context(run.opened(experiment))
             return run.outcome()
 
@@ -101,7 +103,7 @@ def train(
 
 @contextmanager
 def _torch_threads(learner: Learner, threads: int | None) -> Iterator[None]:
-    """If a number of threads is wished for: beside the kernels' own, those that torch keeps spinning eat their gain."""
+    """Set torch's threads if a number is given; one beside the kernels, which its waiting threads would slow down."""
     before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(1 if isinstance(learner, FusedLearner) else threads)
@@ -113,7 +115,7 @@ def _torch_threads(learner: Learner, threads: int | None) -> Iterator[None]:
 
 
 def _check_room(experiment: Experiment) -> None:
-    """Refuse what no memory holds before any of it is taken."""
+    """Raise a UserError for a run that needs more memory than there is, before allocating any."""
     task, batch_size = experiment.task, experiment.schedule.batch_size
     size = least_memory(experiment.machine, batch_size)
     learner = 4 * size.weights + size.buffers  # with gradients, and two buffers of the optimiser
@@ -122,33 +124,39 @@ def _check_room(experiment: Experiment) -> None:
 
 
 def build(experiment: Experiment, backend: str = "auto", device: str = "cpu", threads: int | None = None) -> Learner:
-    """The machine as the seed draws it, with a learner for the back end."""
+    """The machine with the seed's random weights, and a learner for the backend."""
     if experiment.machine.memory is None:
-        raise UserError("a machine that is trained by nsm has its memory in its configuration: give a MemoryConfig")
+        raise UserError("nsm.train needs a machine whose configuration has its memory: give a MemoryConfig")
     generator = torch.Generator().manual_seed(experiment.seed)
     try:
-        # On the CPU, where the generator is, whatever torch's default: a seed is the same weights anywhere.
+        # On the CPU, whatever torch's default device: a seed stands for the same weights everywhere.
         with torch.device("cpu"):
             machine = Machine.from_config(experiment.machine, backend=backend, generator=generator)
         if torch.device(device).type == "meta":
             raise RuntimeError("it has no memory")
         machine = machine.to(device)
     except (RuntimeError, AssertionError, MemoryError) as error:
-        # What torch says of an unknown device, one it was built without, or a tape that fits no memory.
+        # torch's errors for an unknown or missing device, or too large a tape.
         why = (str(error).splitlines() or ["out of memory"])[0]
         raise UserError(f"the machine can't be built on device {device!r}: {why}") from None
     reason = machine.uncovered()
     if reason is not None and backend == "fused":
         raise UserError(f"backend 'fused' doesn't cover {reason}; backend 'reference' does")
     if reason is not None and backend == "auto":
-        logger.warning("nsm: the fused back end doesn't cover %s; using the reference, which is slower", reason)
+        logger.warning("nsm: the fused backend doesn't cover %s; using the reference, which is slower", reason)
     fused = backend != "reference" and reason is None
     machine.backend = "fused" if fused else "reference"
-    return FusedLearner(machine, experiment, threads) if fused else ReferenceLearner(machine, experiment)
+
+    def learner(machine: Machine) -> Learner:
+        return FusedLearner(machine, experiment, threads) if fused else ReferenceLearner(machine, experiment)
+
+    if isinstance(machine, RepertoireMachine):
+        return RepertoireLearner(machine, experiment, [learner(program) for program in machine.programs])
+    return learner(machine)
 
 
 class _Loop:
-    """One run from where it stands to its end."""
+    """One run, from its current state to its end."""
 
     def __init__(
         self, experiment: Experiment, run: RunDirectory, learner: Learner, stop: Stop, callbacks: Callback
@@ -176,7 +184,7 @@ class _Loop:
             raise
         except Exception as error:
             if ranks.leads:
-                with suppress(OSError):  # a disk that is full has no room for the reason either
+                with suppress(OSError):  # a full disk can't take the reason either
                     self.run.fail(str(error), self.progress.step, isinstance(error, Diverged))
             raise
         finally:
@@ -189,7 +197,7 @@ class _Loop:
             raise Interrupted
         outcome = conclude(self.experiment, self.run, self.progress, self.clock, self.machine)
         self.run.finish(outcome)
-        self.stop.in_loop = True  # it is done: too late to stop
+        self.stop.in_loop = True  # the run is finished: too late to stop
         return outcome
 
     def _iterate(self, metrics: MetricsFile | None) -> None:
@@ -237,7 +245,7 @@ class _Loop:
     # --- what is drawn ------------------------------------------------------------------------------------------------
 
     def _task(self) -> Task:
-        """The task as it is drawn from now on; also whether there is noise."""
+        """The task as it is drawn from now on; also turns cell noise on or off."""
         task, curriculum = self.experiment.task, self.schedule.curriculum
         if curriculum is None:
             return task
@@ -252,7 +260,7 @@ class _Loop:
         return task.batches(self.experiment.seed, TRAIN, self.progress.step, schedule.iterations, schedule.batch_size)
 
     def _reweigh(self, task: Task, line: Line) -> bool:
-        """Follow the curriculum; where phases don't compare, the end of each says what is known of every part."""
+        """Follow the curriculum; where phases can't be compared, measure the accuracy on every part after each."""
         curriculum, progress, iterations = self.schedule.curriculum, self.progress, self.schedule.iterations
         if curriculum is None:
             return False
@@ -269,7 +277,7 @@ class _Loop:
     # --- how good it is -----------------------------------------------------------------------------------------------
 
     def _evaluate(self, task: Task, line: Line) -> bool:
-        """Look at validation sequences, and say in `line` what was found; returns whether it is the best so far."""
+        """Evaluate on validation sequences and add the figures to `line`; returns whether it is the best so far."""
         schedule, progress = self.schedule, self.progress
         line["validation"] = self.ranks.led(self._validation, task)
         if schedule.follow_test:
@@ -291,12 +299,12 @@ class _Loop:
         return improved
 
     def _validation(self, task: Task) -> dict[str, float]:
-        """Figures on fixed sequences of the training distribution, or of what is held out; of the phase just trained,
-        in continual learning.
+        """Figures on fixed validation sequences: of the training distribution or held out; in continual learning of the
+        current phase.
 
-        Lengths are drawn per sequence even if training draws them per batch: two batches would be two lengths. Where
-        training draws the size of the tape, it is the smallest: a machine that relies on blank slots is right on all
-        sequences of training with a whole tape, and fails on longer ones.
+        Lengths are drawn per sequence even if training draws them per batch: two batches would be two lengths. If
+        training draws the size of the tape, validation uses the smallest: a machine that relies on blank slots solves
+        the training lengths on a whole tape, and fails on longer ones.
         """
         step = self.progress.step
         self.learner.check(step)
@@ -327,7 +335,7 @@ def _check_finite(figures: dict[str, float], otherwise: str) -> None:
 
 
 def conclude(experiment: Experiment, run: RunDirectory, progress: Progress, clock: Clock, trained: Machine) -> Outcome:
-    """Test the best and the last machine, and sum the run up."""
+    """Test the best and the last machine, and return the outcome."""
     task = experiment.task
     best = last = None
     if not progress.phases:
@@ -351,7 +359,7 @@ def conclude(experiment: Experiment, run: RunDirectory, progress: Progress, cloc
 
 
 def score(experiment: Experiment, run: RunDirectory, which: str, trained: Machine) -> Score:
-    """The figures of a checkpoint on the run's test, on the back end and the device of the machine that was trained."""
+    """Test a checkpoint, on the backend and the device of the trained machine."""
     found, schedule = run.checkpoint(which), experiment.schedule
     machine = run.machine(which, trained.backend).to(trained.initial_read.device)
     memory = memory_state(machine, found.memory)

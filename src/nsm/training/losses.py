@@ -1,4 +1,4 @@
-"""A task's loss and its gradient: in the kernels' own pass where they know it, else by autograd."""
+"""A task's loss and its gradient: computed by the kernels if they have it, else by autograd."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ KNOWN = {Task.loss: BINARY, Classification.loss: SOFTMAX}
 
 
 def known(task: Task) -> int | None:
-    """Which of the kernels' losses a task has."""
+    """The kernels' loss for a task, None if they have none."""
     return KNOWN.get(type(task).loss)
 
 
 def counted(task: Task, batch: Batch) -> int:
-    """How many steps, or numbers of them, such a loss is the mean of."""
+    """The number of steps, or of outputs, over which such a loss is a mean."""
     steps = int((batch.mask > 0).sum())
     return max(1, steps * (batch.targets.shape[2] if known(task) == BINARY else 1))
 

@@ -30,7 +30,7 @@ def flatten(module: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 class FlatOptimiser:
-    """Updates a flat parameter buffer from its gradient; all it remembers is two buffers and a count."""
+    """Updates a flat parameter buffer from its gradient; its state is two buffers and a count."""
 
     def __init__(self, config: Optimiser, flat: Tensor, gradient: Tensor) -> None:
         self.config, self.flat, self.gradient = config, flat, gradient
@@ -41,7 +41,6 @@ class FlatOptimiser:
         self._arrays = [t.numpy() for t in (flat, gradient, self.square, self.velocity)] if self._kernel else []
 
     def step(self, rate: float) -> None:
-        """One update at this learning rate."""
         c = self.config
         self.updates += 1
         correction1, correction2 = 1 - c.momentum**self.updates, 1 - c.beta2**self.updates
@@ -64,11 +63,9 @@ class FlatOptimiser:
             )
 
     def state(self) -> dict[str, Tensor]:
-        """What must be saved to go on later."""
         return {"square": self.square, "velocity": self.velocity, "updates": torch.tensor([self.updates], device="cpu")}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take over a saved state."""
         self.square.copy_(state["square"])
         self.velocity.copy_(state["velocity"])
         self.updates = int(state["updates"])

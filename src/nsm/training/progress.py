@@ -1,4 +1,4 @@
-"""Where a run stands: what a checkpoint has besides tensors, saved and found again."""
+"""The state of a run besides its tensors: saved in checkpoints, restored from them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ logger = logging.getLogger("nsm")
 
 @dataclass
 class Progress:
-    """Where a run stands."""
+    """The state of a run besides its tensors."""
 
     step: int = 0
-    """Iterations made so far."""
+    """Iterations so far."""
     loss_sum: float = 0.0
     loss_count: int = 0
     best_loss: float | None = None
-    """The lowest validation loss so far, and the step it was found at."""
+    """The lowest validation loss so far, found at `best_step`."""
     best_step: int | None = None
     solved_step: int | None = None
     solved_in_a_row: int = 0
@@ -33,16 +33,16 @@ class Progress:
     """How often it has resumed from the best checkpoint."""
     metrics_position: int = 0
     metrics_sha256: str | None = None
-    """The digest of the metrics up to there."""
+    """Digest of the metrics up to that position."""
     phases: list[dict[str, float]] = field(default_factory=list)
     """Continual learning: bit accuracy on every task after each phase."""
     weights: list[float] = field(default_factory=list)
     """With a curriculum: how often each part of the task is drawn."""
     backend: str | None = None
-    """What has trained it so far: on another back end it would be another run."""
+    """The backend that trained it: on another one it would be another run."""
 
     def copy(self) -> Progress:
-        """For those who watch: whatever they do with it, the run is the same."""
+        """A copy for callbacks, which can't change the run with it."""
         return replace(self, phases=[dict(phase) for phase in self.phases], weights=list(self.weights))
 
 
@@ -55,7 +55,7 @@ class Clock:
 
 
 def save(run: RunDirectory, learner: Learner, progress: Progress, clock: Clock, metrics: MetricsFile) -> None:
-    """Write a checkpoint, and remove those that are no longer needed."""
+    """Write a checkpoint and remove old ones."""
     learner.check(progress.step)
     progress.metrics_position, progress.metrics_sha256 = metrics.sync(), metrics.digest
     state = {name: value for name, value in vars(progress).items() if name != "step"}
@@ -66,7 +66,7 @@ def save(run: RunDirectory, learner: Learner, progress: Progress, clock: Clock, 
 
 
 def restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
-    """Take over the newest valid checkpoint, if there is one."""
+    """Load the newest valid checkpoint, if there is one."""
     checkpoint = learner.ranks.led(_newest, run)
     backend = learner.machine.backend
     if checkpoint is None:
@@ -85,18 +85,18 @@ def restore(run: RunDirectory, learner: Learner) -> tuple[Progress, Clock]:
     try:
         clock = from_json(Clock, run.clock(), "clock")
     except UserError as error:
-        logger.warning("nsm: %s; the time spent so far is not known", error)
+        logger.warning("nsm: %s; the time spent so far is unknown", error)
         clock = Clock()
     return progress, clock
 
 
 def rewind(run: RunDirectory, learner: Learner, progress: Progress) -> None:
-    """Resume from the best checkpoint so far, and with what its optimiser remembered.
+    """Resume from the best checkpoint so far, optimiser included.
 
-    A machine that is nearly always right has tiny gradients, until one sequence makes a huge one; RMSprop, which
-    divides by what is usual, then moves every weight at once as far as it ever does. What is learned again after such
-    a step often holds for the lengths of training alone. The batches that come next are others than those that threw
-    the machine off, so that it need not happen again.
+    A machine that is nearly always right has tiny gradients until one sequence makes a huge one. RMSprop, which divides
+    by the usual size, then moves all weights as far as it ever does, and the run diverges. What it learns afterwards
+    often holds only for the training lengths. The batches after the rewind are new ones, so that it need not diverge
+    again.
     """
     assert progress.best_step is not None
     path = checkpoints.path(run.checkpoints, progress.best_step)
@@ -107,5 +107,5 @@ def rewind(run: RunDirectory, learner: Learner, progress: Progress) -> None:
 def _newest(run: RunDirectory) -> Checkpoint | None:
     checkpoint = checkpoints.latest(run.checkpoints)
     if checkpoint is None and run.has_clock:  # written after a checkpoint was: there was one
-        raise UserError(f"no checkpoint is left in {run.checkpoints}; move the run away to start anew")
+        raise UserError(f"no checkpoint is left in {run.checkpoints}; move the run's directory away to start again")
     return checkpoint

@@ -1,4 +1,4 @@
-"""Which of its run's processes this one is: read off the environment, before anything is imported."""
+"""The rank of this process, from the environment; imports nothing slow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def rank_and_size() -> tuple[int, int]:
-    """The rank of this process and the number of ranks, as torchrun tells them in the environment."""
+    """The rank of this process and the number of ranks, as torchrun sets them."""
     try:
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""What a run came to, and what a test found: typed, and readable."""
+"""The outcome of a run, and the result of a test: typed, and readable."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ class Score:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: what result.json has."""
+    """How a run ended; the content of result.json."""
 
     steps: int
     seconds: float
     solved_step: int | None
     solved_seconds: float | None
     validation_loss: float | None
-    """The lowest."""
+    """The lowest one."""
     best_step: int | None
     parameters: int
     backend: str
     best: Score | None = None
-    """The checkpoint of the lowest validation loss on the test sequences; None where a curriculum makes phases."""
+    """The test of the checkpoint with the lowest validation loss; None in continual learning."""
     last: Score | None = None
     phases: tuple[dict[str, float], ...] = ()
     """Continual learning: bit accuracy on every task after each phase."""
     notes: tuple[str, ...] = ()
-    """What has to be said about the data that was used."""
+    """Remarks on the data that was used."""
 
     def __post_init__(self) -> None:
         if not self.phases and (self.best is None or self.last is None or "loss" not in self.best.figures):
-            raise UserError("an outcome has the figures of the best and the last checkpoint, or phases")
+            raise UserError("an outcome needs the figures of the best and the last checkpoint, or phases")
         if not all(self.phases):
             raise UserError("a phase has no figures")
 
     def figure(self, measure: Measure) -> float:
-        """The figure that a run is judged by: of its best machine, or after the last phase on average over tasks."""
+        """The figure by which a run is judged: of its best machine, or the mean over tasks after the last phase."""
         if self.best is None:
             return fmean(self.phases[-1].values())
         if measure.name not in self.best.figures:
@@ -56,13 +56,13 @@ class Outcome:
 
     @property
     def badness(self) -> float:
-        """How far it is from perfect: less is better, among runs of one experiment."""
+        """Distance from perfect, to compare runs of one experiment: less is better."""
         return 1 - fmean(self.phases[-1].values()) if self.best is None else self.best.figures["loss"]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run failed: what failure.json has."""
+    """Why a run failed; the content of failure.json."""
 
     reason: str
     step: int | None
@@ -70,9 +70,10 @@ class Failure:
 
 
 def solves(task: Task, outcome: Outcome | None, failure: Failure | None) -> bool | None:
-    """Whether a run learned its task: no if it diverged, but a process that died tells nothing.
+    """Whether a run solved its task; False if it diverged.
 
-    None where it can't be told: continual learning is not judged task by task, and some tasks have no perfect answer.
+    None if unknown: its process died, continual learning is not judged task by task, or no answer to the task is
+    perfect.
     """
     if not task.solvable:
         return None
@@ -83,12 +84,12 @@ def solves(task: Task, outcome: Outcome | None, failure: Failure | None) -> bool
 
 @dataclass(frozen=True)
 class Result:
-    """What a machine did on sequences of a task. Prints as sentences, shows as a table in a notebook."""
+    """The result of a test. Prints as sentences; a notebook shows a table."""
 
     task: Task
     figures: Figures
     settings: Mapping[str, object]
-    """What it was tested with: the checkpoint, the sequences, the tape."""
+    """Settings of the test: checkpoint, sequences, tape."""
 
     def __getitem__(self, name: str) -> float:
         return self.figures[name]
@@ -115,7 +116,7 @@ class Result:
 
 
 def ranges_of(task: Task) -> dict[str, int | tuple[int, int]]:
-    """A task's ranges as they are; of a task made of several, under the name of each."""
+    """A task's ranges; for a task made of several, prefixed by their names."""
     singles = task.singles()
     prefixes = [f"{single.name}." for single in singles] if len(singles) > 1 else [""]
     return {
@@ -126,7 +127,6 @@ def ranges_of(task: Task) -> dict[str, int | tuple[int, int]]:
 
 
 def shown_range(value: int | tuple[int, int]) -> str:
-    """A range in words."""
     if isinstance(value, int):
         return str(value)
     return str(value[0]) if value[0] == value[1] else f"{value[0]}–{value[1]}"

@@ -1,14 +1,14 @@
-"""A run's directory: what it is, what it measured, where it stands, how it ended.
+"""A run's directory: its configuration, metrics, checkpoints and outcome.
 
 config.json        the resolved configuration, with the versions and the commit it was started with
 metrics.jsonl      one line per logged step, append-only; the same bytes whether the run was interrupted or not
 checkpoints/       see nsm.training.checkpoints
-clock.json         time spent so far: kept apart from all that is the same in every run
+clock.json         time spent so far, apart from all that is the same in every run
 lock               held by the process that trains, with its id
-result.json        written when the run has ended: figures on the test sequences, time taken
-failure.json       written when it could not: the reason
+result.json        written when the run has finished: figures on the test sequences, time taken
+failure.json       written when it failed: the reason
 
-Every .json has its own digest in `self`, see nsm.documents; that of the metrics is in the checkpoints.
+Every .json has its own digest in `self`, see nsm.documents; the digest of the metrics is in the checkpoints.
 """
 
 from __future__ import annotations
@@ -60,8 +60,6 @@ class Line(_Step, total=False):
 
 
 class RunDirectory:
-    """Reads and writes a run's files."""
-
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
@@ -70,11 +68,11 @@ class RunDirectory:
     # --- opening ------------------------------------------------------------------------------------------------------
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse a directory that is not this run's: one of another configuration, or of something else."""
-        # Listed first: a run that another process begins meanwhile has its config.json before any other file.
+        """Raise a UserError for a directory of another configuration, or of something else."""
+        # Listed first: a run that another process starts meanwhile writes its config.json before any other file.
         files = [file.name for file in self.path.iterdir() if not is_temporary(file)] if self.path.is_dir() else []
         if (self.path / "config.json").exists():
-            # As files have them: a class that a notebook defined anew is another one to Python.
+            # As JSON: a class that a notebook defined again is another class to Python.
             if differences := _differences(to_json(self.experiment), to_json(experiment)):
                 raise UserError(f"{self.path} holds a run of another configuration: {'; '.join(differences)}")
         elif set(files) - {"lock"}:
@@ -82,16 +80,16 @@ class RunDirectory:
 
     @contextmanager
     def opened(self, experiment: Experiment) -> Iterator[None]:
-        """Hold the directory for a run of this configuration, made if there is none; a second process is refused.
+        """Create the directory if needed and lock it for a run of this configuration; a second process is refused.
 
-        The lock dies with its process, however that dies.
+        The lock is released when its process ends, however it ends.
         """
         self.check(experiment)
         with ExitStack() as held:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 held.enter_context(locked(self.path / "lock"))
-                # Once more: another process may have been faster, with another configuration.
+                # Again: another process may have been faster, with another configuration.
                 self.check(experiment)
                 self._take_over(experiment)
             except OSError as error:
@@ -99,7 +97,7 @@ class RunDirectory:
             yield
 
     def _take_over(self, experiment: Experiment) -> None:
-        """Clean up after a process that was killed here; say what the run is, if that has not been said."""
+        """Clean up after a killed process; write config.json if it is missing."""
         sweep(self.path)
         sweep(self.checkpoints)
         (self.path / "failure.json").unlink(missing_ok=True)
@@ -112,7 +110,7 @@ class RunDirectory:
 
     @property
     def experiment(self) -> Experiment:
-        """What the run was started with."""
+        """The configuration of the run."""
         document = self._document()
         try:
             return from_json(Experiment, document.get("experiment"), "experiment")
@@ -124,10 +122,10 @@ class RunDirectory:
         try:
             document = documents.read_any(path)
         except OSError:
-            reason = "it has no config.json" if self.path.exists() else "there is nothing of that name"
+            reason = "it has no config.json" if self.path.exists() else "it does not exist"
             raise UserError(f"{self.path} is not a run: {reason}") from None
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise UserError(f"{path} does not describe a run of nsm")
+            raise UserError(f"{path} does not describe an nsm run")
         if document.get("version") != VERSION:
             raise UserError(f"{self.path} has version {document.get('version')!r}; this nsm reads version {VERSION}")
         return documents.unsealed(path, document)
@@ -137,19 +135,18 @@ class RunDirectory:
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """Versions and commit."""
         found = self._document().get("made_with")
         if not isinstance(found, dict):
-            raise Damaged(f"{self.path / 'config.json'} is damaged: it does not say what it was made with")
+            raise Damaged(f"{self.path / 'config.json'} is damaged: it has no versions (made_with)")
         return found
 
     def outcome(self) -> Outcome | None:
-        """How the run ended, None if it has not."""
+        """How the run ended; None if it has not."""
         found = self._ending()
         return None if found is None else found[0]
 
     def owner(self) -> dict[str, object]:
-        """Of a published machine: whose result it is. Empty for a run."""
+        """Which seed of which cell a published machine is; empty for a run."""
         found = self._ending()
         return {} if found is None else found[1]
 
@@ -157,13 +154,13 @@ class RunDirectory:
         def check(data: dict[str, Any]) -> tuple[Outcome, dict[str, Any]]:
             config, owner = data.pop("config", None), data.pop("of", {})
             if config != self._digest():
-                raise UserError("its configuration is another: it is not of this run")
+                raise UserError("it belongs to a run of another configuration")
             return from_json(Outcome, data, "result"), owner if isinstance(owner, dict) else {}
 
         return self._read("result.json", check)
 
     def failure(self) -> Failure | None:
-        """Why the run failed, None if it has not."""
+        """Why the run failed; None if it has not."""
         return self._read("failure.json", lambda data: from_json(Failure, data, "failure"))
 
     @property
@@ -171,7 +168,7 @@ class RunDirectory:
         return (self.path / "clock.json").exists()
 
     def clock(self) -> dict[str, object]:
-        """The time spent when the last checkpoint was saved."""
+        """The time spent until the last checkpoint."""
         return self._read("clock.json", dict) or {}
 
     def _read(self, name: str, check: Callable[[dict[str, Any]], T]) -> T | None:
@@ -186,11 +183,11 @@ class RunDirectory:
             raise Damaged(f"{path} is damaged: {error}") from None
 
     def lines(self) -> list[Line]:
-        """All lines written so far; a last line cut off by a kill is left out."""
+        """All lines of metrics; a last line that a kill cut off is left out."""
         path = self.metrics_path
         if not path.exists():
             return []
-        fits(f"what is in {path}", path.stat().st_size)
+        fits(f"reading {path}", path.stat().st_size)
         found: list[Line] = []
         for number, line in enumerate(documents.read_lines(path), start=1):
             try:
@@ -200,7 +197,7 @@ class RunDirectory:
         return found
 
     def checkpoint(self, which: str = "best") -> Checkpoint:
-        """The newest checkpoint, or that of the lowest validation loss; the newest if that one is gone or damaged."""
+        """The checkpoint of the lowest validation loss ("best"), or the newest; also where the best one is damaged."""
         newest = checkpoints.latest(self.checkpoints)
         if newest is None:
             raise UserError(f"{self.path} has no checkpoint yet: train it first")
@@ -210,7 +207,7 @@ class RunDirectory:
         try:
             return checkpoints.load(checkpoints.path(self.checkpoints, best))
         except Damaged as error:
-            logger.warning("nsm: %s; taking that of step %d instead of the best", error, newest.step)
+            logger.warning("nsm: %s; using the checkpoint of step %d instead of the best one", error, newest.step)
             return newest
 
     def machine(self, which: str = "best", backend: str = "auto") -> Machine:
@@ -222,27 +219,23 @@ class RunDirectory:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def finish(self, outcome: Outcome, of: dict[str, object] | None = None) -> None:
-        """Say how the run ended; `of` a machine that is published: whose it is."""
+        """Write how the run ended; `of`: which seed of which cell, for a published machine."""
         document = {**to_json(outcome, "result"), **({"of": of} if of else {}), "config": self._digest()}
         documents.write(self.path / "result.json", document)
         (self.path / "failure.json").unlink(missing_ok=True)
 
     def fail(self, reason: str, step: int | None, diverged: bool = False) -> None:
-        """Say why the run stopped, after which step if that is known, and if it was learning that failed.
-
-        Its checkpoints stay.
-        """
+        """Write why the run failed, after which step if known, and whether it diverged. Its checkpoints stay."""
         documents.write(self.path / "failure.json", to_json(Failure(reason, step, diverged)))
 
     def set_clock(self, clock: dict[str, object]) -> None:
-        """Note the time spent."""
         documents.write(self.path / "clock.json", clock)
 
 
 class MetricsFile:
-    """The append-only file of metrics, cut back to where a checkpoint stood when a run is resumed.
+    """The append-only file of metrics; a resumed run truncates it to its position at the checkpoint.
 
-    What is before that must be what was there then: its digest is in the checkpoint.
+    What is left must have the digest that the checkpoint has.
     """
 
     def __init__(self, path: Path, position: int = 0, digest: str | None = None) -> None:
@@ -250,7 +243,7 @@ class MetricsFile:
         if position:
             self._verify(position, digest)
         with naming(path):
-            # Without a buffer, in which a line that did not fit on the disk would wait for the file to be closed.
+            # Unbuffered: with a full disk a line would wait in the buffer until the file is closed.
             self._file = path.open("ab", buffering=0)
             self._file.truncate(position)
             self._file.seek(position)
@@ -267,7 +260,7 @@ class MetricsFile:
         if left:
             raise Damaged(f"{self._path} is damaged: it is shorter than when the last checkpoint was saved")
         if self.digest != digest:
-            raise Damaged(f"{self._path} is damaged: it is not what it was when the last checkpoint was saved")
+            raise Damaged(f"{self._path} is damaged: it has changed since the last checkpoint was saved")
 
     @property
     def digest(self) -> str:
@@ -292,7 +285,7 @@ class MetricsFile:
 
 
 def versions() -> dict[str, str]:
-    """What decides the bytes of a run, besides its configuration."""
+    """The versions that decide the bytes of a run, besides its configuration."""
     return {
         "nsm": __version__,
         "torch": torch.__version__,
@@ -311,23 +304,23 @@ def _made_with() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout nsm runs from, with a + if files differ from it; None for an installed package."""
+    """The commit of the checkout that nsm runs from, with a + if files differ from it; None if nsm is installed."""
     here = Path(__file__)
 
     def git(*arguments: str) -> str:
-        # Without the lock that `status` takes to refresh the index: it would outlive a kill, and be in git's way.
+        # `status` locks the index to refresh it, and a lock left by a kill would block git.
         command = ["git", "--no-optional-locks", *arguments]
         return subprocess.run(command, cwd=here.parent, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", here.name)  # a package may be installed inside somebody else's checkout
+        git("ls-files", "--error-unmatch", here.name)  # nsm may be installed inside another checkout
         return git("rev-parse", "HEAD")[:12] + ("+" if git("status", "--porcelain", "--", "..") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
 def _differences(ours: Any, theirs: Any, name: str = "") -> list[str]:
-    """Where two configurations differ, as "name: there → here"."""
+    """Where two configurations differ: "name was 1, is 2"."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         found = []
         for key in sorted(ours.keys() | theirs.keys()):

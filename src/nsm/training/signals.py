@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP, of a terminal that is closed: the first asks, the second ends the process at once."""
+"""SIGINT, SIGTERM and SIGHUP: the first one asks a run to save and stop, the second ends the process at once."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from nsm.system import HANGUP
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *HANGUP)
 COMPILER = ("numba", "llvmlite")
 
 
 class Interrupted(Exception):
-    """The work was asked to stop; what was done is saved and goes on when started again."""
+    """The work was asked to stop; it is saved and can be resumed."""
 
 
 def gets_out(frame: FrameType | None) -> bool:
-    """Whether an exception that is raised there, as by a handler, gets to who waits for it, without more ado.
+    """Whether an exception that a signal handler raises in this frame reaches the caller.
 
-    Out of an import it may not: libraries catch it, C code passes on an error of its own. Nor out of the compiler of
-    kernels: it takes errors for its own, leaves objects half made, and much of it is called back by C or when an object
-    is freed. What is raised there Python prints, and goes on.
+    Not out of an import, where libraries catch it and C code replaces it. Not out of the compiler of the kernels
+    either, which takes it for its own error and leaves objects half made; in callbacks from C, Python only prints it.
     """
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -33,12 +34,12 @@ def gets_out(frame: FrameType | None) -> bool:
 
 @contextmanager
 def asked_by_signal(ask: Callable[[], None]) -> Iterator[None]:
-    """Call `ask` at the first signal; at the second leave as a shell reports a killed process, with 128 + its number.
+    """Call `ask` at the first signal; at the second exit with 128 + its number, as shells report a killed process.
 
-    `ask` may raise Interrupted, and has to remember it: where that would not get out it is dropped.
+    `ask` may raise Interrupted, and has to remember that it was called: the exception is dropped where it would not
+    get out.
 
-    A signal that is ignored stays so: that is how `nohup` keeps work alive without a terminal. Outside the main thread
-    nothing is done: whoever runs that one handles signals.
+    An ignored signal stays ignored, as `nohup` needs it. Outside the main thread nothing is done.
     """
     asked, terminals = False, [number for number in range(3) if os.isatty(number)]
 
@@ -49,7 +50,7 @@ def asked_by_signal(ask: Callable[[], None]) -> Iterator[None]:
         if asked:
             os._exit(128 + number)
         asked = True
-        if number == signal.SIGHUP:
+        if number in HANGUP:
             _leave(terminals)
         try:
             ask()
@@ -70,7 +71,7 @@ def asked_by_signal(ask: Callable[[], None]) -> Iterator[None]:
 
 
 def _leave(terminals: list[int]) -> None:
-    """Write nowhere instead of to a terminal that is gone: what is saved meanwhile must not fail for a line of text."""
+    """Redirect a closed terminal to /dev/null: saving must not fail because a line can't be printed."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in terminals:
         os.dup2(nowhere, number)

@@ -1,4 +1,4 @@
-"""A trained machine that a run begins with, instead of one that its seed draws."""
+"""A trained machine that a run starts from, in place of random weights."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from nsm.machine import Machine, MachineConfig
 from nsm.training.run import RunDirectory
 
 TAPE = "memory.initial_memory"
-"""What the tape holds before the first step, (N, M)."""
+"""The initial content of the tape, (N, M)."""
 
 
 class Start(NamedTuple):
-    """What is taken over: the weights. An optimiser, and what is kept in persistent memory, begin anew."""
+    """The weights that a run starts from. Optimiser and persistent memory start fresh."""
 
     path: Path
     machine: MachineConfig
@@ -29,15 +29,15 @@ class Start(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What a run's configuration has of it: the same weights, wherever they lie, make the same run."""
+        """What a run's configuration says of it: the same weights, wherever they are, make the same run."""
         tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
         return hashlib.sha256(save_tensors(tensors)).hexdigest()
 
     def put_into(self, machine: Machine) -> None:
-        """Give a machine these weights; it must be of the same shape, but for the number of its slots."""
+        """Load these weights into a machine, which must have the same shape but for the number of slots."""
         wanted, tensors = machine.state_dict(), dict(self.tensors)
         if TAPE in wanted and TAPE in tensors and tensors[TAPE].shape[1:] == wanted[TAPE].shape[1:]:
-            # No weight depends on it: a shorter tape has the first slots, a longer one goes on as this run's begins.
+            # No weight depends on it: a shorter tape has the first slots, a longer one continues with this run's own.
             slots = min(len(tensors[TAPE]), len(wanted[TAPE]))
             tensors[TAPE] = torch.cat([tensors[TAPE][:slots].to(wanted[TAPE]), wanted[TAPE][slots:]])
         for name in sorted(tensors.keys() | wanted.keys()):
@@ -49,7 +49,7 @@ class Start(NamedTuple):
 
 
 def read(path: Path) -> Start:
-    """The best machine of a run, or one that `save_pretrained` wrote."""
+    """The best machine of a run, or one saved by `save_pretrained`."""
     if (path / pretrained.TENSORS).is_file():
         machine = Machine.from_pretrained(path)
         return Start(path, replace(machine.config, batch_first=False), machine.state_dict())
@@ -58,6 +58,6 @@ def read(path: Path) -> Start:
 
 
 def start_of(machine: Machine) -> Start:
-    """A machine that is at hand."""
+    """A machine in this process."""
     tensors = {name: tensor.detach().cpu().clone() for name, tensor in machine.state_dict().items()}
     return Start(Path("the machine given"), replace(machine.config, batch_first=False), tensors)

@@ -1,8 +1,8 @@
 """Runs on a Ray cluster, whose nodes need not share a file system.
 
-On a node an actor trains one run at a time in a directory of its own, in a process of its own as the local engine does.
-It gets what is there of the run, and every second hands out what has changed since: the run's directory on the driver
-is at most that far behind. When a node dies, another one goes on from the last checkpoint that came through.
+On a node, an actor trains one run at a time in a scratch directory, in a process of its own as the local engine does.
+It receives the current state of the run and sends changes every second; the directory on the driver is at most that far
+behind. When a node dies, another one resumes from the last checkpoint that arrived.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from nsm.checks import UserError
-from nsm.experiments.engines import mirror
-from nsm.experiments.engines.engine import Engine, Job, Status
+from nsm.experiments.engines import Engine, Job, Status, mirror
 from nsm.experiments.engines.local import Local
 from nsm.experiments.engines.mirror import Changes, Watch
 from nsm.training.run import RunDirectory, versions
 
 ATTEMPTS = 3
-"""How often a run is begun before its nodes' deaths count as its own fault."""
+"""Attempts at a run before the deaths of its nodes count as its own failure."""
 LOOK = 1.0
-"""Seconds an actor waits for its run to end before it says what is new."""
+"""Seconds an actor waits for its run to end before it sends changes."""
 HERE = "127.0.0.1"
 CLUSTERS_BEYOND_HERE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 FIRST_WITH_TOKENS = (2, 52)
@@ -44,11 +43,13 @@ class Node:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def begin(self, job: Job, changes: Changes, expected: dict[str, str]) -> str:
-        """Begin a run with what is there of it; returns where that is."""
+        """Start or resume a run from its current state; returns the place it is trained at."""
         place = f"process {os.getpid()} on {socket.gethostname()}"
         differing = [f"{name} {version}" for name, version in versions().items() if expected[name] != version]
         if differing:
-            raise UserError(f"{place} has {', '.join(differing)}, not the versions of the machine that asks")
+            raise UserError(
+                f"{place} has {', '.join(differing)}, other versions than the driver: install the same ones"
+            )
         self._scratch = tempfile.TemporaryDirectory(prefix="nsm-run-", ignore_cleanup_errors=True)
         directory = Path(self._scratch.name)
         mirror.apply(directory, changes)
@@ -58,7 +59,7 @@ class Node:
         return place
 
     def look(self) -> tuple[Status | None, Changes]:
-        """How the run ended, if it has, and what is new of it."""
+        """How the run ended, if it has, and its changes."""
         ended = list(self._engine.ended(LOOK).values())
         changes = self._watch.changes()
         if ended and self._scratch is not None:
@@ -71,7 +72,7 @@ class Node:
 
 @dataclass(eq=False)
 class _Flight:
-    """A run on its way: the actor that has it, and what it was asked last."""
+    """A run under way: its actor, and the last call to it."""
 
     job: Job
     held: ExitStack
@@ -79,12 +80,12 @@ class _Flight:
     actor: Any = None
     answer: Any = None
     place: str | None = None
-    """Where it is trained, None until an actor has begun."""
+    """Where it is trained; None until its actor has started."""
     told_to_stop: bool = False
 
 
 class RayCluster(Engine):
-    """A cluster that is there, by its address, or one of this machine's processes that ends with the campaign."""
+    """An existing cluster, by its address, or one on this machine that ends with the campaign."""
 
     def __init__(self, capacity: int, backend: str = "auto", address: str | None = None) -> None:
         super().__init__(capacity)
@@ -132,7 +133,7 @@ class RayCluster(Engine):
         return found
 
     def _heard(self, flight: _Flight) -> Status | None:
-        """Take an actor's answer; how the run ended, if it has."""
+        """Take an actor's answer; returns how the run ended, if it has."""
         exceptions = self._ray.exceptions
         try:
             answer = self._ray.get(flight.answer)
@@ -159,14 +160,14 @@ class RayCluster(Engine):
         return outcome
 
     def _died(self, flight: _Flight, error: Exception) -> Status | None:
-        """Begin again elsewhere, from what came through; the actor is gone or out of reach."""
+        """Resume on another actor from what arrived; this one is gone or out of reach."""
         self._end(flight.actor)
         if self._stopped:
             return Status("interrupted")
         if flight.attempts < ATTEMPTS:
             self._begin(flight)
             return None
-        where = flight.place or "not yet begun"
+        where = flight.place or "not yet started"
         died = f"its worker died {flight.attempts} times, the last time {where}"
         return self._failed(flight, f"{died}: {_first_line(error)}")
 
@@ -179,7 +180,7 @@ class RayCluster(Engine):
         self._stopped = True  # passed on by `ended`: a signal may come in the middle of anything
 
     def _pass_on(self) -> None:
-        """Tell every actor once; one that has not begun yet, because the cluster is busy, need not begin any more."""
+        """Tell every actor once; one that has not started, because the cluster is busy, is killed."""
         for flight in [flight for flight in self._flights if not flight.told_to_stop]:
             flight.told_to_stop = True
             if flight.place is not None:
@@ -200,17 +201,17 @@ class RayCluster(Engine):
 
 
 def _started(capacity: int, held: ExitStack) -> Any:
-    """Ray's module, with a cluster for nobody else: a token, the loopback interface and a directory of its own.
+    """Ray's module, with a private cluster: a token, the loopback interface and a directory of its own.
 
-    Whoever gets into a Ray cluster runs code as the user who started it.
+    Anybody with access to a Ray cluster can run code as the user who started it.
     """
     _refuse_without_tokens()
-    # Ray reads these when it is imported. Without the last one, which is meant for macOS, it would take one of the
-    # machine's addresses instead of 127.0.0.1, and listen on all of them.
+    # Ray reads these when it is imported. Without the last one, which is meant for macOS, it would use an address of
+    # the machine instead of 127.0.0.1, and listen on all of them.
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), CLUSTERS_BEYOND_HERE: "0"}
     ray = _imported()
-    # Ray lets everybody write where its sockets are, so that is in a directory which nobody else can enter. Paths of
-    # sockets have to be short: not in TMPDIR.
+    # Everybody can write to Ray's directory of sockets, so it is inside one that nobody else can enter. Paths must be
+    # short: not in TMPDIR.
     closed = held.enter_context(tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True))
     limits = {"num_cpus": capacity, "object_store_memory": 100 << 20}
     try:
@@ -220,20 +221,20 @@ def _started(capacity: int, held: ExitStack) -> Any:
     held.callback(ray.shutdown)
     listens = ray.get_runtime_context().gcs_address
     if not listens.startswith(f"{HERE}:"):
-        raise UserError(f"Ray {ray.__version__} listens at {listens}, not on this machine alone: {INSTEAD}")
+        raise UserError(f"Ray {ray.__version__} listens at {listens}, not only on this machine: {INSTEAD}")
     return ray
 
 
 def _refuse_without_tokens() -> None:
-    """Raise a UserError for a Ray that lets in everybody who reaches it."""
+    """Raise a UserError for a version of Ray without tokens."""
     with suppress(PackageNotFoundError):
         installed = version("ray")
         if tuple(map(int, installed.split(".")[:2])) < FIRST_WITH_TOKENS:
-            raise UserError(f"Ray {installed} lets in everybody who reaches its cluster, to run code as you: {INSTEAD}")
+            raise UserError(f"with Ray {installed} everybody who reaches the cluster can run code as you: {INSTEAD}")
 
 
 def _joined(address: str, held: ExitStack) -> Any:
-    """Ray's module, connected to a cluster that is there."""
+    """Ray's module, connected to an existing cluster."""
     ray = _imported()
     if address != "auto":
         _reach(address)
@@ -246,7 +247,7 @@ def _joined(address: str, held: ExitStack) -> Any:
 
 
 def _imported() -> Any:
-    """Ray's module; nothing of it goes to anybody else."""
+    """Ray's module, without usage reports."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
@@ -260,7 +261,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _reach(address: str) -> None:
-    """Raise a UserError if nobody listens at an address: Ray itself would try for minutes."""
+    """Raise a UserError if nothing listens at an address: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise UserError(f"address must be host:port or auto, was {address!r}")

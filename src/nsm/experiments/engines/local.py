@@ -1,4 +1,4 @@
-"""Runs on this machine: a few processes, one thread each."""
+"""Runs on this machine: a few processes with one thread each."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import os
 import signal
 import threading
 from contextlib import suppress
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 
+from nsm import system
 from nsm.checks import UserError
-from nsm.experiments.engines.engine import Engine, Job, Status
+from nsm.experiments.engines import Engine, Job, Status
 from nsm.training.experiment import Experiment
 from nsm.training.run import RunDirectory
 from nsm.tree import from_json, to_json
@@ -32,7 +33,7 @@ class Local(Engine):
         worker = self._idle.pop() if self._idle else _Worker()
         self._busy[worker] = job
         worker.begin(job, self._backend)
-        if self._stopped:  # asked while it was being started
+        if self._stopped:  # a signal came while it was starting
             worker.process.terminate()
 
     def ended(self, seconds: float) -> dict[Job, Status]:
@@ -62,24 +63,17 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs,), daemon=True)
-        # Ctrl-C goes to every process of the terminal, as does its end. Here they are for the campaign alone, which
-        # passes them on once: a blocked signal stays blocked in a child. (The tracker, which the first start brings
-        # along, unblocks it.)
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-        try:
+        with system.unheard_by_children():  # Ctrl-C is for the campaign, which passes it on once
             self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
     def begin(self, job: Job, backend: str) -> None:
-        with suppress(OSError):  # a process that is dead already is noticed by its end of the pipe
+        with suppress(OSError):  # a dead process is noticed by its end of the pipe
             self.pipe.send((json.dumps(to_json(job.experiment)), str(job.directory), backend))
         self.directory = job.directory
 
     def outcome(self, stopped: bool) -> Status:
-        """How the job ended; a process that died takes no other run with it."""
+        """How the job ended; a process that died fails its own run only."""
         try:
             return Status(*self.pipe.recv())
         except (EOFError, OSError):
@@ -104,7 +98,7 @@ def _work(pipe: Connection) -> None:
 
 
 def _follow_parent() -> None:
-    """A campaign that is killed takes its runs along: they save and stop."""
+    """When the campaign is killed, its runs save and stop."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -124,6 +118,6 @@ def _train(experiment: str, directory: str, backend: str) -> Status:
         return Status("interrupted")
     except (Diverged, UserError, OSError) as error:
         return Status("failed", str(error))
-    except Exception as error:  # a bug in one run is no reason to stop the others
+    except Exception as error:  # a bug in one run must not stop the others
         return Status("failed", f"{type(error).__name__}: {error}")
     return Status("done")

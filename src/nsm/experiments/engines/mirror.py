@@ -1,4 +1,4 @@
-"""A run's directory in two places: what changed in one is sent to the other, which is a whole run at every moment."""
+"""Mirrors a run's directory: changes in one place are sent to another, which is a valid run at every moment."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nsm.training import checkpoints
 
 METRICS = "metrics.jsonl"
 REST = ("config.json", "clock.json", "failure.json", "result.json")
-"""In the order in which they are written: a result comes after everything it is the result of."""
+"""In the order in which they are written: the result comes last."""
 
 
 class Changes(NamedTuple):
-    """What is new in a run's directory, and which checkpoints there are by now."""
+    """New files and checkpoints of a run's directory, and the steps of all checkpoints."""
 
     files: dict[str, bytes]
     checkpoints: dict[int, dict[str, bytes]]
@@ -24,14 +24,14 @@ class Changes(NamedTuple):
 
 
 class Watch:
-    """Finds what changed in a run's directory since the last look, while another process may be writing to it."""
+    """Finds changes in a run's directory since the last call, while another process may write to it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._seen: dict[Path, tuple[int, int, int]] = {}
 
     def changes(self) -> Changes:
-        """Read in the opposite order of writing: with what is found, all it rests on is found."""
+        """Reads in the reverse order of writing, so that a file is never found without those it depends on."""
         files = {}
         for name in reversed(REST):
             if (content := self._new(self._directory / name)) is not None:
@@ -41,7 +41,7 @@ class Watch:
             path = checkpoints.path(saved, step)
             try:
                 if self._new(path / checkpoints.MANIFEST) is not None:
-                    # Not all have an optimiser or a memory; one that is removed meanwhile has no manifest either.
+                    # Not all have an optimiser or a memory; one that is being removed has no manifest.
                     found = [name for name in checkpoints.FILES if (path / name).exists()]
                     if checkpoints.MANIFEST not in found:
                         continue
@@ -54,7 +54,7 @@ class Watch:
         return Changes(files, new, steps)
 
     def _new(self, path: Path) -> bytes | None:
-        """What is in a file, None if it is not there or is the one that was there the last time."""
+        """The content of a file, None if it is missing or unchanged."""
         try:
             with opened(path) as file:
                 status = os.fstat(file.fileno())
@@ -69,7 +69,7 @@ class Watch:
 
 
 def apply(directory: Path, changes: Changes) -> None:
-    """Make the same changes here: metrics before the checkpoints that count their lines, what is outdated last."""
+    """Make the same changes here: metrics before the checkpoints that refer to them, removals last."""
     directory.mkdir(parents=True, exist_ok=True)
     saved = directory / "checkpoints"
     if METRICS in changes.files:

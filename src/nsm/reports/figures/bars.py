@@ -1,4 +1,4 @@
-"""Bars with what they spread over seeds: continual learning after each task, question answering task by task."""
+"""Bars with error bars over seeds: continual learning after each task, question answering task by task."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from nsm.plots import style
 
 Phases = Sequence[Mapping[str, float]]
-"""Continual learning, of one seed: accuracy on every task after each."""
+"""Continual learning of one seed: the accuracy on every task after each."""
 
 
 @style.figure
 def continual(models: Mapping[str, Sequence[Phases]]) -> Figure:
-    """A panel after each task with the accuracy on every one, and a last one with their average."""
+    """A panel after each task with the accuracy on every task, and a last panel with their mean."""
     tasks = list(next(iter(models.values()))[0][0])
     learned = tasks[: min(len(seed) for seeds in models.values() for seed in seeds)]
     figure = Figure(figsize=(2.2 * (len(learned) + 1) + 0.6, 3.2), layout="constrained")
@@ -30,7 +30,7 @@ def continual(models: Mapping[str, Sequence[Phases]]) -> Figure:
         for model, seeds in models.items()
     }
     _bars(axes[-1], [f"after {_short(name)}" for name in learned], averages)
-    axes[-1].set_title("average of all tasks", loc="left")
+    axes[-1].set_title("mean of all tasks", loc="left")
     axes[-1].tick_params(axis="x", labelrotation=35)
     axes[0].set_ylabel("bit accuracy")
     axes[0].set_ylim(0, 1.05)
@@ -44,7 +44,7 @@ def continual(models: Mapping[str, Sequence[Phases]]) -> Figure:
 def errors_by_task(
     tasks: Sequence[str], models: Mapping[str, Sequence[Sequence[float]]], published: Mapping[str, Sequence[float]]
 ) -> Figure:
-    """Errors in per cent on every task: bars are ours, marks are published."""
+    """Error in per cent on every task: bars are ours, marks are published."""
     figure = Figure(figsize=(max(7.0, 0.62 * len(tasks) + 1), 3.6), layout="constrained")
     ax = figure.subplots()
     if models:
@@ -61,7 +61,7 @@ def errors_by_task(
 
 
 def _bars(ax: Axes, names: Sequence[str], models: Mapping[str, Sequence[Sequence[float]]]) -> None:
-    """A group of bars per name: the mean over seeds, with one standard deviation to either side."""
+    """A group of bars per name: mean ± standard deviation over seeds."""
     width, looks = 0.8 / len(models), style.looks(models)
     for index, (model, seeds) in enumerate(models.items()):
         values = np.array(seeds, dtype=float)
@@ -69,7 +69,7 @@ def _bars(ax: Axes, names: Sequence[str], models: Mapping[str, Sequence[Sequence
         places = np.arange(len(names)) + (index - (len(models) - 1) / 2) * width
         many = f"{len(values)} seed{'s' if len(values) > 1 else ''}"
         ax.bar(places, values.mean(axis=0), width * 0.92, color=looks[model][0],
-               label=f"{model.upper()}, {many}", yerr=spread, error_kw={"linewidth": 1, "capsize": 2})  # fmt: skip
+               label=f"{style.named(model)}, {many}", yerr=spread, error_kw={"linewidth": 1, "capsize": 2})  # fmt: skip
     ax.set_xticks(range(len(names)), names)
 
 

@@ -1,4 +1,4 @@
-"""Learning curves: every seed as a thin line, for those that learn and those that don't lie far apart; their median."""
+"""Learning curves: a thin line per seed, as those that learn and those that don't are far apart, and their median."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from nsm.training.run import Line
 Curve = list[Line]
 """Lines of metrics of one seed."""
 POINTS = 80
-"""Neighbouring lines are averaged to this many points: the loss of single batches jumps about."""
+"""Neighbouring lines are averaged to this many points: the loss of single batches is noisy."""
 CHANCE = 0.75
-"""The top of the scale unless a curve goes beyond: a little above ln 2, what guessing a bit costs."""
+"""The top of the scale unless a curve exceeds it: a little above ln 2, chance level for a bit."""
 MEDIAN = 3
-"""Seeds from which on their median is drawn."""
+"""The median is drawn for at least this many seeds."""
 THOUSANDS = 1000.0, "iterations (thousands)"
 
 
@@ -36,7 +36,7 @@ def learning_curves(
 ) -> Figure:
     """A panel per task, a colour per model. `quantity` is "loss", or one of an evaluation like "test/accuracy/2".
 
-    `across` has the steps that one on the axis stands for, and what it is called.
+    `across` is the number of steps in one unit of the x axis, and its label.
     """
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
@@ -63,7 +63,7 @@ def _seeds(ax: Axes, model: str, look: tuple[str, Any], measured: Sequence[tuple
     measured = [points for points in measured if len(points[0])]
     many = len(measured) >= MEDIAN
     colour, dashes = look
-    label = f"{model.upper()}, {len(measured)} seed{'s' if len(measured) > 1 else ''}"
+    label = f"{style.named(model)}, {len(measured)} seed{'s' if len(measured) > 1 else ''}"
     for number, (steps, values) in enumerate(measured):
         ax.plot(steps, values, color=colour, linestyle="-" if many else dashes, linewidth=0.6 if many else 1.4,
                 alpha=0.5 if many else 1.0, label=label if number == 0 and not many else None)  # fmt: skip
@@ -85,7 +85,7 @@ def series(curve: Curve, quantity: str, unit: float = 1.0) -> tuple[Array, Array
 
 
 def median(measured: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Steps, and the median over seeds, each as far as it was trained: of two in the middle the lower one."""
+    """Steps and the median over the seeds that were trained that far, the lower of two in the middle."""
     steps = np.unique(np.concatenate([at for at, _ in measured]))
     values = np.array([np.interp(steps, at, value, left=np.nan, right=np.nan) for at, value in measured])
     return steps, np.nanquantile(values, 0.5, axis=0, method="lower")

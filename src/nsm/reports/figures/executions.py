@@ -11,15 +11,15 @@ from matplotlib.figure import Figure
 from nsm.plots import style
 from nsm.plots.heads import used_slots
 from nsm.plots.rows import Row, address, head_columns, stacked
-from nsm.reports.execution import Array, Execution
+from nsm.reports.execution import ANSWERING, READING, Array, Execution
 
 
 @style.figure
 def execution(run: Execution, title: str = "") -> Figure:
     """Five rows over time: bits, read addresses, read programs, write addresses, write programs.
 
-    A MANN has no programs and three rows; several heads have a row of addresses and of programs each, many stand in two
-    columns: reading, writing.
+    A MANN has no programs, so three rows. Several heads have a row of addresses and one of programs each; many are in
+    two columns, read heads and write heads.
     """
     bits: Row = (1.6, partial(_bits, run=run, target=False))
     return _stacked(run, [[bits, *rows] for rows in head_columns(run.heads)], title)
@@ -27,14 +27,14 @@ def execution(run: Execution, title: str = "") -> Figure:
 
 @style.figure
 def perseveration(run: Execution, title: str = "") -> Figure:
-    """What was asked for beside what was answered, and where the machine read meanwhile."""
+    """Targets beside outputs, and where the machine was reading."""
     rows: list[Row] = [(2.4, partial(_bits, run=run, target=True))]
     rows += [(1.4, partial(address, head=head, window=used_slots(run.heads))) for head in run.heads_of("read")]
     return _stacked(run, [rows], title)
 
 
 def caption(run: Execution) -> str:
-    """What an execution's figure shows, in words."""
+    """What the figure of an execution shows, in words."""
     words = [f"{run.name[0].upper()}{run.name[1:]}: {run.errors:,} of {run.asked:,} {run.unit} are wrong"]
     by_subtask = run.errors_by_subtask()
     if by_subtask:
@@ -44,11 +44,11 @@ def caption(run: Execution) -> str:
         words.append(f"wrong {run.unit} are red with a cross")
     words.append("answering begins at the green line")
     if len(by_subtask) > 1:
-        words.append("dotted lines part subtasks")
-    words.append("darker cells on the tape are slots a head attends to more")
+        words.append("dotted lines separate subtasks")
+    words.append("darker slots have more of a head's weight")
     first, length = used_slots(run.heads)
     if first < 0 or first + length > run.heads[0].address.shape[1]:
-        words.append("the tape is a ring, and slots before the first have negative numbers")
+        words.append("the tape is a ring, so slots before slot 0 have negative numbers")
     return "; ".join(words) + "."
 
 
@@ -96,7 +96,7 @@ def _bits(ax: Axes, run: Execution, target: bool) -> None:
 
 
 def _cells(ax: Axes, band: Array, top: int) -> None:
-    """White is 0, black 1 or more; red −1 or less, where there are such numbers. Pale where nothing counts."""
+    """White is 0, black is 1 or more, red is −1 or less if there are negative numbers; pale where nothing counts."""
     signed = bool((band < 0).any())
     cmap = (style.SIGNED if signed else style.BITS).with_extremes(bad="#eef0f3")
     ax.imshow(band, aspect="auto", cmap=cmap, vmin=-1 if signed else 0, vmax=1, interpolation="nearest",
@@ -104,7 +104,7 @@ def _cells(ax: Axes, band: Array, top: int) -> None:
 
 
 def _mark(ax: Axes, run: Execution) -> None:
-    """The start of decoding as a solid line, other changes of subtask as dotted ones."""
+    """A solid line where answering begins, dotted lines where the subtask changes."""
     ax.axvline(run.decoding - 0.5, color=style.DECODING, linewidth=1.6)
     for start, _, _ in run.stretches():
         if start not in (0, run.decoding):
@@ -112,12 +112,12 @@ def _mark(ax: Axes, run: Execution) -> None:
 
 
 def _name_phases(ax: Axes, run: Execution, room: float) -> None:
-    """Above the first row: what is shown and what is asked for, and when; `room` letters fit over all steps."""
+    """Name the phases above the first row; `room` letters fit over all steps."""
     stretches = run.stretches() or [(0, run.decoding, ""), (run.decoding, run.steps, "")]
     for start, end, name in stretches:
-        phase = "answering" if start >= run.decoding else "listening"
+        phase = ANSWERING if start >= run.decoding else READING
         initials = "".join(word[0] for word in name.split("-") if word).upper()  # as the paper abbreviates: RC
-        for words in (f"{name}, {phase}" if name else phase, name or phase[:3], initials):
+        for words in (f"{name}, {phase}" if name else phase, name or phase.split()[0], initials):
             if words and (end - start) / run.steps * room > len(words):
                 ax.text((start + end - 1) / 2, -1.0, words, ha="center", va="bottom", fontsize=8, color=style.INK)
                 break

@@ -9,6 +9,6 @@ from nsm.reports.output import write
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as what its suffix says: .svg and .pdf are drawings, .png is made of points."""
+    """Write a figure in the format of its suffix: .svg, .pdf or .png."""
     write(path, style.rendered(figure, path.suffix[1:]))
     return path

@@ -1,4 +1,4 @@
-"""The controller's states in two dimensions: do they form clusters, and of what?"""
+"""The controller's states in two dimensions: do they cluster, and by what?"""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from nsm.plots import style
 from nsm.reports.execution import Array, Execution
 
 MOST = 1_500
-"""States that a score is computed from at most, taken evenly: it compares each with each."""
+"""The silhouette compares all pairs of states, so it is computed from at most this many, evenly spaced."""
 
 
 def processing_states(runs: Sequence[Execution]) -> tuple[Array, list[str], Array]:
-    """States (n, size), what the machine was doing in each, and how far into the sequence that was, 0 to 1.
+    """States (n, size), the phase of each, and its position in the sequence, 0 to 1.
 
-    What it was doing is the phase, and the subtask where there are several: copy, listening. Steps of none are left
-    out.
+    The phase includes the subtask where there are several: "copy, answering". Steps outside any phase are left out.
     """
     states, labels, times = [], [], []
     for run in runs:
@@ -67,7 +66,7 @@ def silhouette(states: Array, labels: Sequence[str]) -> float:
 
 @style.figure
 def states(panels: Mapping[str, Sequence[Execution]]) -> Figure:
-    """A panel per machine: c_t along its first two principal components, coloured by what it does; earlier is paler."""
+    """A panel per machine: c_t along its first two principal components, coloured by phase; earlier is paler."""
     figure = Figure(figsize=(4.4 * len(panels) + 0.4, 4.4), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (name, runs) in zip(axes, panels.items(), strict=True):

@@ -10,11 +10,11 @@ from nsm.reports.document import Table, Verdict
 
 REPRODUCED, PARTLY, NOT, NOT_YET = "reproduced", "partly", "not reproduced", "not yet run"
 MEASURED = "measured"
-"""Of what the paper does not have: there is nothing to find again."""
+"""The verdict on experiments that the paper does not have: it claims nothing about them."""
 RULE = (
-    "A verdict is drawn from claims, which stand below it: reproduced if every claim holds, partly if some do, "
-    "not reproduced if none does. A difference between models holds if its 95 % interval over seeds is above zero. "
-    "Runs cut short count as not yet run. What the paper does not have is measured."
+    "Every section lists the paper's claims. Reproduced if every claim holds, partly if some do, not reproduced if "
+    "none does. A difference between two models holds if its 95 % interval over seeds lies above zero. Runs that were "
+    "cut short count as not yet run. Experiments that are not in the paper are only measured."
 )
 
 
@@ -23,9 +23,9 @@ class Claim(NamedTuple):
 
     words: str
     ours: str = ""
-    """What we found, in numbers; nothing: it has not been run."""
+    """What we found, in numbers; empty if it has not been run."""
     holds: bool | None = None
-    """None: it has not been run, or not by enough seeds to tell."""
+    """None: not run, or too few seeds to tell."""
 
     @property
     def answer(self) -> str:
@@ -42,7 +42,7 @@ def more(words: str, ours: Sequence[float], theirs: Sequence[float], digits: int
 
 
 def oftener(words: str, ours: Sequence[bool], theirs: Sequence[bool]) -> Claim:
-    """That more seeds of one model learn their task than of another; in points of a hundred."""
+    """That more seeds of one model learn their task than of another, in percentage points."""
     if not ours or not theirs:
         return Claim(words)
     return _compared(words, of_shares([(1, ours), (-1, theirs)]), ours, theirs, 1, 100)
@@ -59,27 +59,26 @@ def _compared(
 
 
 def best_within(words: str, ours: Sequence[float], limits: Sequence[tuple[float, float]], count: int) -> Claim:
-    """That the least of `count` seeds is within a limit, or what that is where it is drawn: value, probability.
+    """That the best of `count` seeds stays within a limit, or within one drawn from limits: value, probability.
 
-    Of more seeds every choice of so many counts alike, and the claim holds if most choices are within.
+    Of more seeds every choice of `count` is equally likely, and the claim holds if most choices stay within.
     """
     if not ours or not limits:
         return Claim(words)
-    chances = best_of(ours, count)
-    share = sum(p * q for value, p in chances for limit, q in limits if value <= limit)
+    share = sum(p * q for value, p in best_of(ours, count) for limit, q in limits if value <= limit)
     if len(ours) > count:
-        told = f"best {min(ours):,.2f}; within the limit in {share:.0%} of all choices of {count} of {len(ours)} seeds"
+        told = f"holds in {share:.0%} of draws of {count} from {len(ours)} seeds; best of all: {min(ours):,.2f}"
     else:
         told = f"best of {len(ours)}: {min(ours):,.2f}; the limit is {min(limit for limit, _ in limits):,.2f}"
     return Claim(words, told, share > 0.5)
 
 
 def judge(claims: Sequence[Claim], finding: str, budget: int | None = None) -> Verdict:
-    """The word for some claims. Runs cut to a budget can't tell; where nothing was claimed, something is measured."""
+    """The verdict on some claims. Runs cut to a budget decide nothing; without claims something is just measured."""
     held, missed, untold = (sum(claim.holds is kind for claim in claims) for kind in (True, False, None))
-    counts = f" {held} of {len(claims)} claims hold" + (f", {untold} can't be told yet." if untold else ".")
+    counts = f" {held} of {len(claims)} claims hold" + (f", {untold} undecided." if untold else ".")
     if budget is not None:
-        return Verdict(NOT_YET, f"Only runs cut to {budget:,} iterations, which can't tell; in them: {finding}{counts}")
+        return Verdict(NOT_YET, f"Only runs cut to {budget:,} iterations, which decide nothing: {finding}{counts}")
     if not claims:
         return Verdict(MEASURED, finding)
     if not held and not missed:
@@ -88,5 +87,5 @@ def judge(claims: Sequence[Claim], finding: str, budget: int | None = None) -> V
 
 
 def claim_table(claims: Sequence[Claim]) -> Table:
-    """What was claimed, what we found, and whether that is it."""
+    """What was claimed, what we found, and whether the claim holds."""
     return Table(("the paper's claim", "ours", "holds"), [(c.words, c.ours or "–", c.answer) for c in claims], words=3)

@@ -105,7 +105,6 @@ def _usable(run: RunDirectory) -> Outcome | None:
     return run.outcome() if run.checkpoints.is_dir() else None
 
 
-def commits(records: Iterable[Record]) -> str:
-    """The commits that records were made at, in words."""
-    found = sorted({str(record.made_with.get("commit") or f"nsm {record.made_with.get('nsm')}") for record in records})
-    return ", ".join(found) or "none"
+def commits(records: Iterable[Record]) -> list[str]:
+    """The commits that records were made at."""
+    return sorted({str(record.made_with.get("commit") or f"nsm {record.made_with.get('nsm')}") for record in records})

@@ -10,14 +10,15 @@ import numpy as np
 from nsm.checks import UserError
 from nsm.experiments import paper as published
 from nsm.experiments.results import Settings
-from nsm.experiments.summary import Summary, number
+from nsm.experiments.summary import number
+from nsm.plots.style import named
 from nsm.reports import figures
 from nsm.reports.association import associations, usage
 from nsm.reports.document import Block, Note, Picture, Table
 from nsm.reports.execution import Execution, execute
 from nsm.reports.paper.claims import Claim, more
 from nsm.reports.paper.evidence import Evidence, Group
-from nsm.reports.paper.section import Part, Section, by_settings, drawn, spread
+from nsm.reports.paper.section import Part, drawn, of_experiment, spread
 from nsm.tasks.babi import FAILED, epoch
 
 MODELS = {1: "dnc", 2: "nutm-2", 4: "nutm-4"}
@@ -25,37 +26,35 @@ MODELS = {1: "dnc", 2: "nutm-2", 4: "nutm-4"}
 TASKS = [title for title, _, _ in published.PUBLISHED_BABI_TASKS]
 BEST = [best for _, best, _ in published.PUBLISHED_BABI_TASKS]
 MEANS = [mean for _, _, mean in published.PUBLISHED_BABI_TASKS]
-"""The paper's errors, with four programs: of its best run, and on average over ten."""
+"""The paper's errors with four programs: its best run, and the mean over ten."""
 ASIDE = 3
 """The task whose training file is partly simulated where the released one is not to be had."""
 STORIES = 50
-"""Test stories on which it is looked at which programs run."""
+"""Test stories on which the use of programs is measured."""
 
 
-def question_answering(evidence: Evidence) -> Section:
+@of_experiment(
+    "babi",
+    "Table 3: question answering",
+    "Table 3 has the mean error over the 20 bAbI tasks, trained jointly: more programs help, and four give the best "
+    f"mean. The appendix has the error of every task; one with more than {100 * FAILED:g} % counts as failed.",
+)
+def question_answering(evidence: Evidence, settings: Settings, group: Group) -> Part:
     """Table 3 and the appendix's table of all 20 tasks."""
-
-    def part(settings: Settings, group: Group) -> Part:
-        errors = {programs: _errors(group, model) for programs, model in MODELS.items()}
-        means = {programs: [fmean(seed) for seed in seeds] for programs, seeds in errors.items()}
-        claims = []
-        for programs, mean in published.PUBLISHED_BABI.items():
-            limit, ours = mean + published.PUBLISHED_BABI_DEVIATION[programs], means[programs]
-            words = f"{_name(programs)}: mean error within a deviation of {mean} %"
-            told = f"{spread(ours, 1)} %, {len(ours)} seeds" if ours else ""
-            claims.append(Claim(words, told, fmean(ours) <= limit if ours else None))
-        claims.append(more("one program has a larger mean error than four", means[1], means[4]))
-        known = [f"{spread(ours, 1)} % with p = {programs}" for programs, ours in means.items() if ours]
-        finding = f"Mean error: {', '.join(known)}." if known else "There are no finished runs."
-        blocks = [_means_table(group, errors), _task_table(errors), *_under_way(group)]
-        blocks += [*_marks(group), *_epochs(settings, group), _tasks_picture(settings, errors)]
-        return Part(finding, claims, [*blocks, *_programs(evidence)])
-
-    paper = (
-        "Table 3 has the mean error over the 20 bAbI tasks, trained jointly: more programs help, and four give the "
-        f"best mean. The appendix has the error of every task; one with more than {100 * FAILED:g} % counts as failed."
-    )
-    return by_settings("Table 3: question answering", paper, evidence.groups("babi"), part)
+    errors = {programs: _errors(group, model) for programs, model in MODELS.items()}
+    means = {programs: [fmean(seed) for seed in seeds] for programs, seeds in errors.items()}
+    claims = []
+    for programs, mean in published.PUBLISHED_BABI.items():
+        limit, ours = mean + published.PUBLISHED_BABI_DEVIATION[programs], means[programs]
+        words = f"{_name(programs)}: mean error at most one standard deviation above {mean} %"
+        told = f"{spread(ours, 1)} %, {len(ours)} seeds" if ours else ""
+        claims.append(Claim(words, told, fmean(ours) <= limit if ours else None))
+    claims.append(more("One program has a larger mean error than four", means[1], means[4]))
+    known = [f"{spread(ours, 1)} % with p = {programs}" for programs, ours in means.items() if ours]
+    finding = f"The mean error is {', '.join(known)}." if known else "No run has finished."
+    blocks = [_means_table(group, errors), _task_table(errors), *_under_way(group)]
+    blocks += [*_marks(group), *_epochs(settings, group), _tasks_picture(settings, errors)]
+    return Part(finding, claims, [*blocks, *_programs(evidence)])
 
 
 def _name(programs: int) -> str:
@@ -63,7 +62,7 @@ def _name(programs: int) -> str:
 
 
 def _errors(group: Group, model: str) -> list[list[float]]:
-    """Errors on answer words in per cent, a list of all tasks for every seed that was tested on all."""
+    """Error on answer words in per cent, all tasks of every seed that was tested on all of them."""
     tests = group["babi", model].tests if ("babi", model) in group else []
     names = [f"word_error/qa{n + 1}" for n in range(len(TASKS))]
     return [[100 * test[name] for name in names] for test in tests if all(name in test for name in names)]
@@ -78,14 +77,14 @@ def _failed(errors: Sequence[float]) -> float:
 
 
 def _marks(group: Group) -> list[Block]:
-    """What has to be said about the data, of every result: where a run is not over, what its data set says today."""
+    """Notes on the data of every result; for unfinished runs, what their data set says today."""
     notes: list[str] = []
     for summary in group.values():
         notes += summary.notes
         try:
             notes += [] if summary.notes or summary.finished else summary.cell.experiment.task.notes
         except UserError:
-            continue  # there are no files to ask
+            continue  # the data set is not here
     said = list(dict.fromkeys(notes))
     other = any(f"file of task {ASIDE} is not the released one" in note for note in said)
     mark = f"Task {ASIDE} partly simulated: " if other else ""
@@ -110,7 +109,11 @@ def _means_table(group: Group, errors: dict[int, list[list[float]]]) -> Table:
             )
         )
     columns = ("model", "paper", "best", "mean", f"mean without task {ASIDE}", "tasks failed", "seeds")
-    return Table(columns, rows, caption="Error over the 20 tasks, per cent of answer words.")
+    return Table(
+        columns,
+        rows,
+        caption="Mean error over the 20 tasks, per cent of answer words; mean ± standard deviation over seeds.",
+    )
 
 
 def _task_table(errors: dict[int, list[list[float]]]) -> Table:
@@ -131,11 +134,15 @@ def _task_table(errors: dict[int, list[list[float]]]) -> Table:
         ours = (spread([seed[n] for seed in shown[programs]], 1) for programs in order)
         rows.append((*cells, number(None if best is None else best[n], 1), *ours))
     columns = ("task", "paper, best", "paper, mean", f"best, p = {order[0]}", *(f"mean, p = {p}" for p in order))
-    return Table(columns, rows, caption="Error of every task, per cent; the paper's has four programs, p is of ours.")
+    return Table(
+        columns,
+        rows,
+        caption="Error of every task in per cent. The paper's columns have four programs; p is the number of ours.",
+    )
 
 
 def _under_way(group: Group) -> list[Block]:
-    """Runs that are not over: the error of every task after their last epoch."""
+    """Unfinished runs: the error of every task after their last epoch."""
     last: dict[str, list[float]] = {}
     for (_, model), summary in group.items():
         for record in summary.records:
@@ -144,11 +151,11 @@ def _under_way(group: Group) -> list[Block]:
                 of = f"{line['step']:,} of {record.experiment.schedule.iterations:,} iterations"
                 found = line["validation"]
                 errors = [100 * found[f"word_error/qa{n + 1}"] for n in range(len(TASKS))]
-                whose = f"{model.upper()}, seed {record.experiment.seed}, {of}"
+                whose = f"{named(model)}, seed {record.experiment.seed}, {of}"
                 last[whose] = [*errors, fmean(errors), _without(errors)]
     names = [*(f"{n}: {title}" for n, title in enumerate(TASKS, start=1)), "mean", f"mean without task {ASIDE}"]
     rows = [(name, *(number(found[n], 1) for found in last.values())) for n, name in enumerate(names)]
-    caption = "Runs under way: error of every task in per cent after the last epoch, on validation stories."
+    caption = "Runs under way: validation error of every task in per cent after the last epoch."
     return [Table(("task", *last), rows, caption=caption)] if last else []
 
 
@@ -159,10 +166,10 @@ def _epochs(settings: Settings, group: Group) -> list[Block]:
     experiment = next(iter(group.values())).cell.experiment
     across = float(epoch(tuple(range(1, len(TASKS) + 1)), experiment.schedule.batch_size)), "epochs of training stories"
     draw = figures.learning_curves
-    label = "error on validation stories"
-    words = f"Mean error over the 20 tasks on validation stories while training, {settings.words}. {drawn([curves])}"
+    label = "validation error"
+    words = f"Mean validation error over the 20 tasks during training, {settings.words}. {drawn([curves])}"
     if not any(summary.finished for summary in group.values()):
-        words += " No run is over."
+        words += " No run has finished."
     name = f"babi-{settings.directory}-epochs"
     return [Picture(name, lambda: draw({"babi": curves}, "validation/error", label, 0.6, across), words)]
 
@@ -172,10 +179,10 @@ def _tasks_picture(settings: Settings, errors: dict[int, list[list[float]]]) -> 
     theirs = {"paper, best of 10": BEST, "paper, mean of 10": MEANS}
     names = [f"{n}: {title}" for n, title in enumerate(TASKS, start=1)]
     several = max(map(len, ours.values()), default=0) > 1
-    bars = f"bars are ours, mean over seeds{' and one standard deviation' if several else ''}; " if ours else ""
+    bars = f"Bars are ours, mean{' ± standard deviation' if several else ''} over seeds; marks" if ours else "Marks"
     words = (
-        f"Error on each of the 20 tasks, per cent: {bars}marks are the paper's, with four programs. The dotted line is "
-        "the 5 % above which a task counts as failed."
+        f"Error on each of the 20 tasks, per cent. {bars} are the paper's, with four programs. Above the dotted line, "
+        "5 %, a task counts as failed."
     )
     return Picture(f"babi-{settings.directory}-tasks", lambda: figures.errors_by_task(names, ours, theirs), words)
 
@@ -184,20 +191,20 @@ def _tasks_picture(settings: Settings, errors: dict[int, list[list[float]]]) -> 
 
 
 def _programs(evidence: Evidence) -> list[Block]:
-    """Which program runs at which kind of word, in the best machine with four."""
+    """Which program the best machine with four uses at which kind of word."""
     trained = evidence.machine("babi", "babi", MODELS[4])
     if trained is None:
         return []
     try:
         trained.run.experiment.task.tested.require()
     except UserError:
-        return [Note("Which programs run at which words takes the data set: see nsm data.")]
+        return [Note("The table of programs by kind of word needs the data set: run `nsm data fetch babi`.")]
     runs = execute(trained.run.machine(), trained.run.experiment.task.tested, STORIES, memory=False, extremes=False)
     return [program_table(runs)]
 
 
 def program_table(runs: Sequence[Execution]) -> Table:
-    """The mean weight of every program of every head at words of statements, of questions and at answers."""
+    """The mean weight of every program of every head at the words of statements, of questions, and at answers."""
     phases, heads = usage(runs, kinds)
     told = {found.head: found for found in associations(phases, heads)}
     every = np.array([kind for sequence in phases for kind in sequence])
@@ -208,10 +215,10 @@ def program_table(runs: Sequence[Execution]) -> Table:
             means = [f"{weight[every == kind].mean():.2f}" for kind in KINDS]
             rows.append((head, f"program {n}", *means, f"{told[head].bits:.3f}", f"{told[head].chance:.3f}"))
     caption = (
-        f"Mean weight of each program at words of statements, of questions, and at answers, in {len(runs)} test "
-        "stories. Bits: mutual information of the head's programs and the kind of word, of "
-        f"{next(iter(told.values())).possible:.2f} at most; what the strongest head stays below by chance in 95 of 100 "
-        "cases."
+        f"Mean weight of each program at the words of statements, of questions, and at answers, in {len(runs)} test "
+        "stories. Bits: mutual information between the head's programs and the kind of word, at most "
+        f"{next(iter(told.values())).possible:.2f}. By chance: the 95th percentile for the strongest head when the "
+        "kinds of words are shifted at random."
     )
     return Table(("head", "", *KINDS, "bits", "by chance"), rows, words=2, caption=caption)
 
@@ -220,7 +227,7 @@ KINDS = ("statement", "question", "answer")
 
 
 def kinds(run: Execution) -> list[str]:
-    """What kind of word each step shows: one of a statement, of a question, or the blank of an answer."""
+    """The kind of word at each step: part of a statement, of a question, or the blank of an answer."""
     shown = [run.words[index] for index in run.inputs.argmax(axis=1)]
     found, start = [""] * run.steps, 0
     for step, word in enumerate(shown):
@@ -235,29 +242,23 @@ def kinds(run: Execution) -> list[str]:
 # --- one by one -------------------------------------------------------------------------------------------------------
 
 
-def tasks_alone(evidence: Evidence) -> Section | None:
+@of_experiment(
+    "babi-tasks",
+    "Not in the paper: bAbI tasks one by one",
+    "The paper trains on all tasks at once. Here a machine with four programs is trained on one of them.",
+    optional=True,
+)
+def tasks_alone(evidence: Evidence, settings: Settings, group: Group) -> Part:
     """Not in the paper: the tasks of bAbI one by one. Left out where it was not run."""
-    found = [pair for pair in evidence.groups("babi-tasks") if any(map(_tested, pair[1].values()))]
-    if not found:
-        return None
-
-    def part(settings: Settings, group: Group) -> Part:
-        tested = {int(row.split("-")[1]): summary for (row, _), summary in group.items() if _tested(summary)}
-        below = sum(fmean(summary.figures) < FAILED for summary in tested.values())
-        rows = []
-        for n, summary in tested.items():
-            title, best, mean = published.PUBLISHED_BABI_TASKS[n - 1]
-            steps = ", ".join(f"{outcome.steps:,}" for outcome in summary.finished)
-            ours = spread(summary.figures, 1, 100)
-            rows.append((f"{n}: {title}", number(best, 1), number(mean, 1), ours, steps, summary.count))
-        columns = ("task", "paper, joint, best", "paper, joint, mean", "ours, alone", "iterations", "seeds")
-        caption = "Error in per cent on the test stories of a machine with four programs that was trained on one task."
-        finding = f"{below} of {len(rows)} tasks are learned alone: less than {100 * FAILED:g} % wrong."
-        return Part(finding, [], [Table(columns, rows, caption=caption)])
-
-    words = "The paper trains on all tasks at once. Here a machine with four programs learns one of them."
-    return by_settings("Not in the paper: questions of one kind", words, found, part)
-
-
-def _tested(summary: Summary) -> bool:
-    return bool(summary.figures)
+    tested = {int(row.split("-")[1]): summary for (row, _), summary in group.items() if summary.figures}
+    below = sum(fmean(summary.figures) < FAILED for summary in tested.values())
+    rows = []
+    for n, summary in tested.items():
+        title, best, mean = published.PUBLISHED_BABI_TASKS[n - 1]
+        steps = ", ".join(f"{outcome.steps:,}" for outcome in summary.finished)
+        ours = spread(summary.figures, 1, 100)
+        rows.append((f"{n}: {title}", number(best, 1), number(mean, 1), ours, steps, summary.count))
+    columns = ("task", "paper, joint, best", "paper, joint, mean", "ours, alone", "iterations", "seeds")
+    caption = "Error in per cent on the test stories of a machine with four programs that was trained on one task."
+    finding = f"{below} of {len(rows)} tasks are learned alone: less than {100 * FAILED:g} % wrong."
+    return Part(finding, [], [Table(columns, rows, caption=caption)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from nsm.reports.document import Document, Heading, Paragraph, Table
+from nsm.reports.document import Document, Heading, Note, Paragraph, Table
 from nsm.reports.paper import beyond, fewshot, machines, questions, synthetic
 from nsm.reports.paper.claims import RULE
 from nsm.reports.paper.evidence import Evidence
@@ -12,11 +12,11 @@ from nsm.reports.paper.section import Section
 
 
 def report(evidence: Evidence, say: Callable[[str], None] = lambda _: None) -> Document:
-    """Every table and figure of the paper beside ours, with a verdict on each; `say` is told what is being done."""
+    """Every table and figure of the paper beside ours, with a verdict on each; `say` reports progress."""
     found = [section for section in _sections(evidence, say) if section is not None]
     overview = Table(
-        ("in the paper", "verdict", "what we found"),
-        [(section.title, section.verdict.status, section.finding) for section in found],
+        ("in the paper", "finding", "verdict"),
+        [(section.title, section.finding, section.verdict.status) for section in found],
         words=3,
     )
     document = Document("Neural stored-program memory: the paper's results beside ours")
@@ -25,7 +25,7 @@ def report(evidence: Evidence, say: Callable[[str], None] = lambda _: None) -> D
             Paragraph("Le, Tran & Venkatesh, Neural Stored-program Memory (ICLR 2020)."),
             Heading("Overview"),
             overview,
-            Paragraph(f"{RULE} Settings, seeds and commits stand at the end of every section."),
+            Note(f"{RULE} Settings, seeds and commits are in the footnote of each section."),
         ]
     )
     for section in found:

@@ -67,13 +67,13 @@ class Execution {
     return this.words.length ? (this.words[this.chosen(table, t)] ?? "") : "";
   }
 
-  /** Whether it answers now and then, a word or a bit at a time, and listens in between. */
+  /** Whether answers alternate with input, a word or a bit at a time. */
   get alternates() {
     return this.counted.lastIndexOf(1) > this.decoding && this.counted.indexOf(0, this.decoding) >= 0;
   }
 
   phase(t) {
-    return (this.alternates ? this.counted[t] > 0 : t >= this.decoding) ? "answering" : "listening";
+    return (this.alternates ? this.counted[t] > 0 : t >= this.decoding) ? "answering" : "reading the input";
   }
 }
 
@@ -107,23 +107,25 @@ export async function fromRecording(example) {
   const heads = await Promise.all(recording.heads.map(async (head) => ({ ...head, address: tableOf(await unpack(head.address)) })));
   const mixes = await Promise.all(recording.mixes.map(async (mix) => tableOf(await unpack(mix))));
   const memory = recording.memory && (await unpack(recording.memory));
+  const { parts } = recording;
   const answers = tableOf(await unpack(recording.answers));
   const stretches = stretchesOf(sample.subtask, sample.decoding, example.subtasks);
-  return new Execution({ ...meaning(example), ...sample, heads, mixes, answers, stretches, memory: memory && contentsOf(memory.data, memory.shape[2]) });
+  return new Execution({ ...meaning(example), ...sample, heads, parts, mixes, answers, stretches, memory: memory && contentsOf(memory.data, memory.shape[2]) });
 }
 
 /** What a machine does with a sample, `interventions` being what a person does to it meanwhile. */
 export function fromMachine(machine, sample, example, slots, interventions = []) {
   const inputs = Array.from({ length: sample.inputs.rows }, (_, t) => sample.inputs.row(t));
-  const { outputs, heads: found, memory } = machine.run(inputs, { slots, interventions });
+  const { outputs, heads: found, parts: chosen, memory } = machine.run(inputs, { slots, interventions });
   const answers = stacked(outputs.map((row) => (example.choice ? softmax([...row]) : row.map(sigmoid))));
   const mixes = [];
   const heads = found.map(({ name, kind, addresses, programs }) => ({ name, kind, address: stacked(addresses), mix: programs && shared(mixes, stacked(programs)) }));
+  const parts = chosen.map(({ name, programs }) => ({ name, mix: mixes.push(stacked(programs)) - 1 }));
   const width = memory[0].length / heads[0].address.columns;
   const contents = new Float32Array(memory.length * memory[0].length);
   memory.forEach((numbers, t) => contents.set(numbers, t * numbers.length));
   const stretches = stretchesOf(sample.subtask, sample.decoding, example.subtasks);
-  return new Execution({ ...meaning(example), ...sample, heads, mixes, answers, stretches, memory: contentsOf(contents, width) });
+  return new Execution({ ...meaning(example), ...sample, heads, parts, mixes, answers, stretches, memory: contentsOf(contents, width) });
 }
 
 /** The number of a mix of programs among those known; heads that share their programs, as those of a DNC do, share it. */
@@ -137,6 +139,9 @@ function contentsOf(data, width) {
   for (const value of data) limit = Math.max(limit, Math.abs(value));
   return { data, width, limit: limit || 1 };
 }
+
+/** Who runs programs, if any are stored: the heads, then state network and output layer where theirs are. */
+export const choosers = (run) => [...run.heads, ...run.parts];
 
 // --- heads -----------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-/* A step as a picture, the whole run as a film: drawn anew on one canvas, without a network. */
+/* A step as PNG, the whole sequence as an animated GIF, drawn on one canvas. */
 
 import { FONT } from "./canvas.js";
 import { colours } from "./colours.js";

@@ -1,4 +1,4 @@
-"""A gallery: pages of trained machines in one folder, with an index that says what to look for."""
+"""A gallery: pages of trained machines in one folder, and an index that says what to look for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Exhibit:
     """Of its file, without .html."""
     title: str
     run: str
-    """Where the run lies under results/models."""
+    """The run's path under results/models."""
     look_for: str
     """What to look for: a sentence or two."""
     beside: str | None = None
@@ -38,15 +38,16 @@ EXHIBITS = (
         "copy",
         "Copy",
         f"{SINGLE}/copy/nutm",
-        "While it listens the write head walks over the tape slot by slot, and the read head waits where that began. "
-        "Then the read head walks the same way. Compare the programs on either side of the green line.",
+        "While the machine reads the input, the write head moves along the tape slot by slot and the read head waits "
+        "at the start. Then the read head follows the same path. Compare the programs on either side of the green "
+        "line.",
         chosen={"length": 24},
     ),
     Exhibit(
         "copy-beside-ntm",
         "Copy: NUTM beside NTM",
         f"{SINGLE}/copy/nutm",
-        "The same input in a machine with stored programs and in one without. Both found the same way to use the tape.",
+        "The same input in a machine with stored programs and in one without. Both learned the same use of the tape.",
         beside=f"{SINGLE}/copy/ntm",
         chosen={"length": 20},
     ),
@@ -54,15 +55,15 @@ EXHIBITS = (
         "repeat-copy",
         "Repeat Copy",
         f"{SINGLE}/repeat-copy/nutm",
-        "At the end of each repetition the read head jumps back; see which program it does that by. It was trained on "
-        "up to ten repetitions: see how far it counts.",
+        "At the end of each repetition the read head jumps back: look for the program that does it. The machine was "
+        "trained on up to ten repetitions: see how far it generalises.",
         chosen={"length": 6, "repeats": 5},
     ),
     Exhibit(
         "associative-recall",
         "Associative Recall",
         f"{SINGLE}/associative-recall/nutm",
-        "The list is written down in order. While the query is shown the read head finds its place on the tape, then "
+        "The list is written in order. While the query is shown, the read head finds its place on the tape and then "
         "reads on from there. Choose another query and watch where it goes.",
         chosen={"items": 8},
     ),
@@ -70,7 +71,7 @@ EXHIBITS = (
         "associative-recall-beside-ntm",
         "Associative Recall: NUTM beside NTM",
         f"{SINGLE}/associative-recall/nutm",
-        "Two machines, one list: compare where their heads go while they listen, and when they are asked.",
+        "Two machines, one list: compare where their heads go while reading the input and while answering.",
         beside=f"{SINGLE}/associative-recall/ntm",
         chosen={"items": 6},
     ),
@@ -78,36 +79,36 @@ EXHIBITS = (
         "priority-sort",
         "Priority Sort",
         f"{SINGLE}/priority-sort/nutm",
-        "Five pairs of heads spread the vectors over the tape. Drag a priority and see where its vector goes instead; "
-        "drag two close together and see whether it still tells them apart.",
+        "Five pairs of heads spread the vectors over the tape. Drag a priority and see where its vector goes; drag two "
+        "close together and see whether the machine still tells them apart.",
     ),
     Exhibit(
         "n-grams",
         "Dynamic N-grams",
         f"{SINGLE}/ngrams/nutm",
-        "The write head moves on slowly while the read head keeps returning to slots written earlier. No answer can be "
-        "certain here: grey is a probability.",
+        "The write head moves slowly while the read head keeps returning to earlier slots. No prediction is certain "
+        "here: grey is a probability.",
         chosen={"length": 60},
     ),
     Exhibit(
         "copy-and-associative-recall",
         "Copy + Associative Recall",
         f"{SEQUENCING}/default/copy+associative-recall/nutm",
-        "One program listens, another reads on to the next slot, and a third takes over for the one step at which the "
-        "task changes. Force one of them to see what it is for.",
+        "One program is used while reading the input, another moves the read head to the next slot, and a third takes "
+        "over for the one step at which the task changes. Force one of them to see what it is for.",
     ),
     Exhibit(
         "copy-and-repeat-copy",
         "Copy + Repeat Copy",
         f"{SEQUENCING}/default/copy+repeat-copy/nutm",
-        "Two lists on one tape: see where the second begins, and which program brings the read head back.",
+        "Two lists on one tape: see where the second begins and which program returns the read head.",
         chosen={"length": 8, "repeats": 3},
     ),
     Exhibit(
         "copy-and-priority-sort",
         "Copy + Priority Sort",
         f"{SEQUENCING}/longer/copy+priority-sort/nutm",
-        "Three pairs of heads share the work. Change the order of the two tasks and see what each of them does then.",
+        "Three pairs of heads share the work. Swap the two tasks and see what each pair does then.",
     ),
     Exhibit(
         "all-four",
@@ -120,8 +121,8 @@ EXHIBITS = (
         "omniglot",
         "Few-shot learning",
         "fewshot/default/omniglot-5/nutm",
-        "At the first sight of a character it can only guess; from the second on it mostly knows. Draw a character of "
-        "your own twice, and see whether it knows it again.",
+        "The first time it sees a character it can only guess; from the second on it is mostly correct. Draw a "
+        "character of your own twice and see whether it recognises it.",
     ),
     Exhibit(
         "babi",
@@ -135,7 +136,7 @@ EXHIBITS = (
 
 @dataclass(frozen=True)
 class Hung:
-    """An exhibit that is there: its picture, what task it is of, and how large its page is."""
+    """An exhibit with its picture, a line of facts, and the size of its page."""
 
     exhibit: Exhibit
     picture: str
@@ -160,9 +161,9 @@ def index(hung: Sequence[Hung]) -> str:
 <body>
 <header>
 <h1>Machines that learned to program themselves</h1>
-<p>Each page holds a trained neural network with a memory tape, and runs it in your browser. It was never told how to do
-its task: it found out from examples how to use the tape, and which of its stored programs to run when. Play it, give it
-another input, or reach in and change what it does.</p>
+<p>Each page holds a trained neural network with a memory tape, and runs it in your browser. Nobody told
+it how to do its task: it learned from examples how to use the tape, and when to use which of its stored programs. Play
+it, give it another input, or intervene and change what it does.</p>
 </header>
 <main>
 {items}
@@ -188,7 +189,7 @@ def _megabytes(size: int) -> str:
 
 
 def portrait(run: Execution) -> str:
-    """Where the heads were, slot over time, as a small picture."""
+    """The heads' addresses over time, as a small picture."""
     first, count = used_slots(run.heads)
     slots = run.heads[0].address.shape[1]
     marks = [mark for kind in ("read", "write") for mark in _marks(run, kind, first, count, slots)]

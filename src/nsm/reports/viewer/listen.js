@@ -1,4 +1,4 @@
-/* Hands: pointer, buttons and keys. */
+/* Pointer, buttons and keys. */
 
 import { byId } from "./page-data.js";
 import { drawPlayhead, drawRows, tellRow } from "./rows.js";

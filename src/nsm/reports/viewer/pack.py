@@ -67,6 +67,7 @@ def recording(run: Execution) -> dict[str, Any]:
     return {
         "answers": shares(run.answers),
         "heads": heads,
+        "parts": [{"name": name, "mix": _numbered(mix, mixes)} for name, mix in run.parts],
         "mixes": [shares(mix) for mix in mixes],
         "memory": None if run.memory is None else contents(run.memory),
     }
@@ -83,12 +84,16 @@ def description(task: Task) -> dict[str, Any] | None:
 
 def _head(head: HeadTrace, mixes: list[Array]) -> dict[str, Any]:
     """A head with the number of its programs' mix, which other heads may share."""
-    mix = None
-    if head.programs is not None:
-        mix = next((n for n, other in enumerate(mixes) if other is head.programs), len(mixes))
-        if mix == len(mixes):
-            mixes.append(head.programs)
+    mix = None if head.programs is None else _numbered(head.programs, mixes)
     return {"name": head.name, "kind": head.kind, "address": shares(head.address), "mix": mix}
+
+
+def _numbered(mix: Array, mixes: list[Array]) -> int:
+    """The number of a mix of programs among those known, of which it is one afterwards."""
+    number = next((n for n, other in enumerate(mixes) if other is mix), len(mixes))
+    if number == len(mixes):
+        mixes.append(mix)
+    return number
 
 
 def _rounded(values: Array, kind: np.dtype[Any], low: float, high: float, along_time: bool = False) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def page(
         "machines": carried,
         "slots": slots,
         "programs": _programs(executions[0]),
+        "parts": [name for name, _ in executions[0].parts],
         "sequences": sequences,
     }
     parts = {

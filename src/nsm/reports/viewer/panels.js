@@ -9,7 +9,8 @@ import { shownHeads } from "./tape.js";
 
 let programBars = [];
 
-/** A bar per program of every head that is shown; made once, moved at every step. */
+/** A bar per program of every head that is shown, and of state network and output layer; made once, moved at every
+ *  step. */
 export function buildMix() {
   const place = byId("mix");
   place.replaceChildren();
@@ -17,20 +18,20 @@ export function buildMix() {
   const runs = state.other ? [[state.run, ""], [state.other, ` · ${state.otherName}`]] : [[state.run, ""]];
   for (const [run, suffix] of runs) {
     const told = new Map();
-    for (const head of shownHeads(run)) {
+    for (const head of [...shownHeads(run), ...run.parts]) {
       if (head.mix === null) continue;
       if (told.has(head.mix)) {
         told.get(head.mix).textContent += `, ${head.name}`;
         continue;
       }
-      const title = element("div", { class: `mix-head ${head.kind}` }, `${head.name}${suffix}`);
+      const title = element("div", { class: `mix-head ${head.kind ?? ""}` }, `${head.name}${suffix}`);
       told.set(head.mix, title);
       place.append(title);
       for (let p = 0; p < run.mixes[head.mix].columns; p++) place.append(programBar(run, head, p, suffix));
     }
   }
   if (programBars.length === 0) {
-    const words = state.run.mixes.length ? "Choose a head below." : "This machine stores no programs: the same weights steer its heads all the time.";
+    const words = state.run.mixes.length ? "Choose a head below." : "This machine stores no programs: its heads use the same weights at every step.";
     place.append(element("p", { class: "quiet" }, words));
   }
 }
@@ -43,7 +44,7 @@ function programBar(run, head, p, suffix) {
   const force = () => actions.force(head.name, p);
   const inside = [element("span", { class: "label" }, `program ${p + 1}`), element("span", { class: "track" }, fill), value];
   if (!state.canReach || run !== state.run) return element("div", { class: "bar" }, ...inside);
-  const words = `Let ${head.name} run only program ${p + 1} from this step on`;
+  const words = `Force program ${p + 1} on ${head.name} from this step on`;
   return element("button", { class: "bar", type: "button", title: words, "aria-label": words, onclick: force }, ...inside);
 }
 
@@ -52,7 +53,7 @@ export function drawMix() {
     const share = mix.at(state.step, p);
     fill.style.transform = `scaleX(${share})`;
     fill.style.background = programColour(p);
-    value.textContent = `${(100 * share).toFixed(1)} %`;
+    value.textContent = share.toFixed(3);
   }
 }
 
@@ -77,7 +78,7 @@ export function drawVectors() {
 
 function bandsAt(run, step) {
   const counted = run.counted[step] > 0;
-  const target = run.asked ? [bandOf("target", run, run.targets, counted)] : []; // nothing is asked of an input of one's own
+  const target = run.asked ? [bandOf("target", run, run.targets, counted)] : []; // an input of one's own has no target
   const output = run.choice && run.asked ? choicesBand("output", run, counted) : bandOf("output", run, run.answers, counted || !run.asked);
   const others = state.other ? [run.choice && run.asked ? choicesBand(`output · ${state.otherName}`, state.other, counted) : bandOf(`output · ${state.otherName}`, state.other, state.other.answers, counted || !run.asked)] : [];
   return [...inputBands(run, step), ...target, output, ...others];
@@ -88,7 +89,7 @@ function inputBands(run, step) {
   if (!side) return [bandOf("input", run, run.inputs, true)];
   const told = run.inputs.columns - side * side;
   return [{
-    title: run.choice ? "input, and the name of the last one" : "input",
+    title: run.choice ? "input, with the label of the previous one" : "input",
     height: 16 + side * POINT + (told ? 38 : 12),
     draw(context, y, width) {
       for (let c = 0; c < side * side; c++) {
@@ -110,7 +111,7 @@ function bandOf(name, run, table, shown) {
     return { title: name, height: 46, draw: (context, y) => spoken(context, word, y) };
   }
   return {
-    title: shown ? name : `${name}: none asked for`,
+    title: shown ? name : `${name}: not scored`,
     height: 46,
     draw(context, y, width) {
       const cell = Math.min(26, width / table.columns);
@@ -144,7 +145,7 @@ function spoken(context, word, y) {
 function choicesBand(name, run, shown) {
   const rows = Math.min(5, run.answers.columns);
   return {
-    title: shown ? name : `${name}: none asked for`,
+    title: shown ? name : `${name}: not scored`,
     height: 16 + rows * 19 + 8,
     draw(context, y, width) {
       const shares = run.answers.row(state.step);
@@ -181,10 +182,10 @@ export function buildLegend() {
   if (!run.choice) item("1", colours["cell-on"]);
   item("wrong", colours.wrong);
   if (run.choice && run.asked) item("right", colours.right);
-  if (run.decoding > 0 && run.asked && !run.alternates) item("answering begins", colours.decoding, true);
+  if (run.decoding > 0 && run.asked && !run.alternates) item("answer begins", colours.decoding, true);
   item("read", colours.read);
   item("write", colours.write);
-  if (state.other && state.interventions.length) item("a head moved", colours.changed);
+  if (state.other && state.interventions.length) item("head moved", colours.changed);
   const programs = Math.max(0, ...run.mixes.map((mix) => mix.columns));
   for (let p = 0; p < programs; p++) item(`program ${p + 1}`, programColour(p));
 }

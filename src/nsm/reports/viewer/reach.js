@@ -1,24 +1,25 @@
-/* Reach in: what a person does to the machine while it runs, and what becomes of it. */
+/* Intervene: what a person changes in the machine while it runs, and its effect. */
 
 import { distance, answersChanged } from "./rows.js";
+import { choosers } from "./execution.js";
 import { byId, element } from "./page-data.js";
 import { actions, state } from "./state.js";
 
-/** What can be done, each with its fields and how it is said. Steps count from 1 here, as everywhere on the page. */
+/** The kinds of intervention, each with its fields and its words. Steps count from 1 here, as everywhere on the page. */
 const DEEDS = {
-  ForceProgram: { title: "run only one program", programs: true, fields: ["head", "program", "lasting"], say: (i) => `from step ${i.start + 1}${i.stop ? ` to ${i.stop}` : ""} ${i.head} runs program ${i.program + 1}` },
-  ForbidProgram: { title: "never run a program", programs: true, fields: ["head", "program", "lasting"], say: (i) => `from step ${i.start + 1}${i.stop ? ` to ${i.stop}` : ""} ${i.head} never runs program ${i.program + 1}` },
+  ForceProgram: { title: "force a program", programs: true, fields: ["head", "program", "lasting"], say: (i) => `from step ${i.start + 1}${i.stop ? ` to ${i.stop}` : ""} ${i.head} uses only program ${i.program + 1}` },
+  ForbidProgram: { title: "forbid a program", programs: true, fields: ["head", "program", "lasting"], say: (i) => `from step ${i.start + 1}${i.stop ? ` to ${i.stop}` : ""} ${i.head} never uses program ${i.program + 1}` },
   EraseSlot: { title: "erase a slot", fields: ["slot"], say: (i) => `before step ${i.step + 1} slot ${i.slot} is erased` },
-  SwapSlots: { title: "swap two slots", fields: ["first", "second"], say: (i) => `before step ${i.step + 1} slots ${i.first} and ${i.second} change places` },
-  MoveHead: { title: "push a head on", fields: ["head", "by"], say: (i) => `at step ${i.step + 1} ${i.head} is moved by ${i.by > 0 ? "+" : "−"}${Math.abs(i.by)}` },
-  PlaceHead: { title: "put a head on a slot", fields: ["head", "slot"], say: (i) => `at step ${i.step + 1} ${i.head} is put on slot ${i.slot}` },
+  SwapSlots: { title: "swap two slots", fields: ["first", "second"], say: (i) => `before step ${i.step + 1} slots ${i.first} and ${i.second} are swapped` },
+  MoveHead: { title: "move a head", fields: ["head", "by"], say: (i) => `at step ${i.step + 1} ${i.head} is moved by ${i.by > 0 ? "+" : "−"}${Math.abs(i.by)}` },
+  PlaceHead: { title: "place a head", fields: ["head", "slot"], say: (i) => `at step ${i.step + 1} ${i.head} is placed on slot ${i.slot}` },
 };
 
 const chosen = { kind: "ForceProgram", head: "", program: 0, slot: 0, first: 0, second: 1, by: 1, lasting: "on" };
 
 const hasPrograms = () => state.run.mixes.length > 0;
 
-/** The deed of the form as the machine takes it. */
+/** The intervention of the form, as the machine takes it. */
 function deed() {
   const { kind } = chosen;
   const own = Object.fromEntries(DEEDS[kind].fields.filter((name) => name !== "lasting").map((name) => [name, chosen[name]]));
@@ -50,22 +51,22 @@ export function buildReach() {
   byId("reach").hidden = !state.canReach;
   if (!state.canReach) return;
   const { run } = state;
-  const names = run.heads.map((head) => head.name);
-  if (!names.includes(chosen.head)) chosen.head = (run.heads[state.heads[0]] ?? run.heads[0]).name;
   if (!hasPrograms() && DEEDS[chosen.kind].programs) chosen.kind = "EraseSlot";
+  const names = (DEEDS[chosen.kind].programs ? choosers(run) : run.heads).map(({ name }) => name);
+  if (!names.includes(chosen.head)) chosen.head = (run.heads[state.heads[0]] ?? run.heads[0]).name;
   const kinds = Object.entries(DEEDS).filter(([, { programs }]) => !programs || hasPrograms()).map(([kind, { title }]) => [kind, title]);
   const programs = Array.from({ length: run.mixes[0]?.columns ?? 0 }, (_, p) => [p, `program ${p + 1}`]);
   const top = run.slots - 1;
   const fields = {
     head: () => options("head", "Which head", names.map((name) => [name, name])),
     program: () => options("program", "Which program", programs),
-    lasting: () => options("lasting", "How long", [["on", "from here on"], ["once", "for this step"]]),
+    lasting: () => options("lasting", "How long", [["on", "from this step on"], ["once", "at this step only"]]),
     slot: () => number("slot", "Which slot", 0, top),
     first: () => number("first", "One slot", 0, top),
     second: () => number("second", "The other slot", 0, top),
     by: () => number("by", "By how many slots", -top, top),
   };
-  const doIt = element("button", { type: "button", class: "primary", onclick: () => actions.intervene([...state.interventions, deed()]) }, "Do it");
+  const doIt = element("button", { type: "button", class: "primary", onclick: () => actions.intervene([...state.interventions, deed()]) }, "Apply");
   byId("reach-form").replaceChildren(
     element("span", {}, "At step ", element("b", { id: "reach-step" }, String(state.step + 1)), ":"),
     options("kind", "What to do", kinds, buildReach),
@@ -83,7 +84,7 @@ export function buildReach() {
   byId("reach-found").textContent = state.interventions.length ? found() : "";
 }
 
-/** What an intervention came to, in a sentence or two. */
+/** The effect of the interventions, in a sentence or two. */
 function found() {
   const { run, other } = state;
   if (!other) return "";
@@ -93,15 +94,15 @@ function found() {
     changed += now;
     if (now && first < 0) first = t;
   }
-  const unit = run.choice ? "answers" : "bits";
-  const answers = changed ? `${changed} of ${run.asked} ${unit} are answered otherwise, the first at step ${first + 1}.` : "Not one answer changed.";
+  const unit = run.choice ? "answers" : "output bits";
+  const answers = changed ? `${changed} of ${run.asked} ${unit} change, the first at step ${first + 1}.` : "No output changes.";
   const heads = run.heads.flatMap((head) => {
     const twin = other.heads.find(({ name }) => name === head.name);
     let steps = 0;
     for (let t = 0; t < run.steps; t++) steps += distance(head, twin, t) > 0.5;
-    return steps ? [`${head.name} in ${steps} steps`] : [];
+    return steps ? [`${head.name} (${steps} steps)`] : [];
   });
-  const moved = heads.length ? ` Elsewhere than undisturbed: ${heads.slice(0, 4).join(", ")}${heads.length > 4 ? " and others" : ""}.` : " No head went another way.";
+  const moved = heads.length ? ` On other slots than originally: ${heads.slice(0, 4).join(", ")}${heads.length > 4 ? " and others" : ""}.` : " No head moves elsewhere.";
   return (run.asked ? answers : "") + moved;
 }
 
@@ -110,7 +111,7 @@ export function markReach() {
   if (place) place.textContent = state.step + 1;
 }
 
-/** A click into the tape names a slot for the form. */
+/** A click on the tape puts the slot into the form. */
 export function nameSlot(slot) {
   const { fields } = DEEDS[chosen.kind];
   const name = ["slot", "first", "second"].find((each) => fields.includes(each));

@@ -1,7 +1,8 @@
-/* The whole sequence: a row of cells over time for everything that was shown, answered and done. */
+/* The whole sequence: a row of cells over time for inputs, targets, outputs, head addresses and programs. */
 
 import { FONT, cross, figure, fit, picture, stretch, within } from "./canvas.js";
 import { colours, programColour, ramp } from "./colours.js";
+import { choosers } from "./execution.js";
 import { byId, element } from "./page-data.js";
 import { shownSlots, state } from "./state.js";
 import { shownHeads } from "./tape.js";
@@ -28,9 +29,9 @@ function bandRow(label, run, array, options = {}) {
     },
     tell(t, share) {
       const c = Math.min(columns - 1, Math.floor(share * columns));
-      if (!counts(t)) return `step ${t + 1}: no answer is asked for`;
+      if (!counts(t)) return `step ${t + 1}: not scored`;
       const words = `step ${t + 1}, ${label} ${c + 1}: ${figure(array.at(t, c))}`;
-      return options.marks && run.isWrong(t, c) ? `${words}, wrong: ${figure(run.targets.at(t, c))} was asked` : words;
+      return options.marks && run.isWrong(t, c) ? `${words}, wrong: target ${figure(run.targets.at(t, c))}` : words;
     },
   };
 }
@@ -68,9 +69,9 @@ function wordRow(label, run, word, options = {}) {
       });
     },
     tell(t) {
-      if (options.answers && !run.counted[t]) return `step ${t + 1}: no answer is asked for`;
+      if (options.answers && !run.counted[t]) return `step ${t + 1}: not scored`;
       const more = options.marks ? ` (${(100 * run.answers.at(t, run.chosen(run.answers, t))).toFixed(1)} %)` : "";
-      const wrong = options.marks && run.wrongAt(t) ? `, wrong: ${nameAt(run, run.targets, t)} was asked` : "";
+      const wrong = options.marks && run.wrongAt(t) ? `, wrong: target ${nameAt(run, run.targets, t)}` : "";
       return `step ${t + 1}, ${label}: ${said[t]}${more}${wrong}`;
     },
   };
@@ -144,7 +145,7 @@ function programRow(head, run, label) {
   };
 }
 
-/** When it listens and when it answers: a band of names above everything else. */
+/** When the machine reads its input and when it answers: a band of names above everything else. */
 function phaseRow(run) {
   const named = run.stretches.length > 0;
   const stretches = (named ? run.stretches : [[0, run.decoding, ""], [run.decoding, run.steps, ""]]).filter(([start, end]) => end > start);
@@ -169,12 +170,12 @@ function phaseRow(run) {
     },
     tell(t) {
       const inside = stretches.find(([start, end]) => start <= t && t < end);
-      return `step ${t + 1}: ${inside ? words(inside) : "the order of the tasks"}`;
+      return `step ${t + 1}: ${inside ? words(inside) : "order of the tasks"}`;
     },
   };
 }
 
-/** Where another run of the same sequence went another way: answers above, addresses below. */
+/** Where another run of the same sequence differs: outputs above, addresses below. */
 function changeRow(run, other) {
   const share = (t) => answersChanged(run, other, t);
   const pairs = run.heads.map((head) => [head, other.heads.find(({ name }) => name === head.name)]).filter(([, twin]) => twin);
@@ -195,11 +196,11 @@ function changeRow(run, other) {
         context.globalAlpha = 1;
       }
     },
-    tell: (t) => `step ${t + 1}: ${share(t)} answered otherwise, heads moved by ${figure(moved(t))}`,
+    tell: (t) => `step ${t + 1}: ${share(t)} outputs changed, ${figure(moved(t))} of a head's weight moved`,
   };
 }
 
-/** How many answers that count are other ones. */
+/** How many of the scored outputs differ. */
 export function answersChanged(run, other, t) {
   if (!run.counted[t]) return 0;
   if (run.choice) return Number(run.chosen(run.answers, t) !== other.chosen(other.answers, t));
@@ -208,7 +209,7 @@ export function answersChanged(run, other, t) {
   return changed;
 }
 
-/** How much of a head's weight lies elsewhere, 0 to 1. */
+/** The share of a head's weight that is on other slots, 0 to 1. */
 export function distance(head, twin, t) {
   let sum = 0;
   for (let n = 0; n < head.address.columns; n++) sum += Math.abs(head.address.at(t, n) - twin.address.at(t, n));
@@ -231,12 +232,12 @@ function targetRow(run) {
   return run.choice ? wordRow("target", run, known, { answers: true }) : bandRow("target", run, run.targets, { answers: true });
 }
 
-/** Whether a head did the same in another run, to the eye: it was where that was, by the same programs. */
+/** Whether a head visibly did the same in another run: the same addresses and the same programs; or a part. */
 function same(head, run, other) {
-  const twin = other.heads.find(({ name }) => name === head.name);
+  const twin = choosers(other).find(({ name }) => name === head.name);
   if (!twin) return false;
   for (let t = 0; t < run.steps; t++) {
-    if (distance(head, twin, t) > 0.1) return false;
+    if (head.address && distance(head, twin, t) > 0.1) return false;
     const mixes = head.mix === null ? [] : [...run.mixes[head.mix].row(t)].map((share, p) => share - other.mixes[twin.mix].at(t, p));
     if (mixes.some((difference) => Math.abs(difference) > 0.1)) return false;
   }
@@ -251,15 +252,16 @@ function headRows(run, suffix) {
     told.add(head.mix);
     return [programRow(head, run, `${head.name}: programs${suffix}`)];
   };
-  return shownHeads(run).map((head) => ({ name: head.name, rows: [addressRow(head, run, `${head.name}: slots${suffix}`), ...programs(head)] }));
+  const heads = shownHeads(run).map((head) => ({ name: head.name, rows: [addressRow(head, run, `${head.name}: slots${suffix}`), ...programs(head)] }));
+  return [...heads, ...run.parts.map((part) => ({ name: part.name, rows: programs(part) }))];
 }
 
 export function buildRows() {
   const { run, other, otherName } = state;
   const suffix = other ? ` · ${otherName}` : "";
   const own = headRows(run, "");
-  // What was not changed by what a person did is shown once.
-  const unchanged = state.interventions.length ? run.heads.filter((head) => same(head, run, other)).map(({ name }) => name) : [];
+  // Heads that an intervention did not change are shown once.
+  const unchanged = state.interventions.length ? choosers(run).filter((each) => same(each, run, other)).map(({ name }) => name) : [];
   const others = other ? headRows(other, suffix).filter(({ name }) => !unchanged.includes(name)) : [];
   const paired = own.flatMap(({ name, rows }, n) => {
     const at = others.findIndex((each) => each.name === name);

@@ -1,4 +1,4 @@
-/* The narration: three places that never move, for when it is, what the heads do, and what is answered. */
+/* The narration, in three fixed places: the step and phase, what the heads do, what is answered. */
 
 import { byId, element } from "./page-data.js";
 import { nameAt } from "./rows.js";
@@ -9,36 +9,45 @@ const said = (text, name) => element(name && name !== "quiet" ? "b" : "span", { 
 
 function phaseParts(run, step) {
   const within = run.stretches.find(([start, end]) => start <= step && step < end);
-  if (!run.asked) return [said("It works.")];
-  if (run.picture) return [said("It is shown a drawing and names it.")];
-  const word = run.words.length ? [said(run.counted[step] ? "; a word is asked for." : `; the word is “${run.wordAt(run.inputs, step)}”.`)] : [said(".")];
+  if (!run.asked) return [said("The machine is running.")];
+  if (run.picture) return [said("It sees a drawing and names it.")];
+  const word = run.words.length ? [said(run.counted[step] ? "; a word is due." : `; the word is “${run.wordAt(run.inputs, step)}”.`)] : [said(".")];
   return [said("It is "), said(run.phase(step), "phase"), said(within ? ` (${within[2]})` : ""), ...word];
 }
 
-/** "Reads slot 12 by program 1 (93 %)." */
+/** "1 (0.93)", the program that runs most, and its weight. */
+function topProgram(run, mix, step) {
+  const shares = [...run.mixes[mix].row(step)];
+  const best = shares.indexOf(Math.max(...shares));
+  return `${best + 1} (${shares[best].toFixed(2)})`;
+}
+
+/** "Reads slot 12 with program 1 (0.93)." */
 export function headParts(run, head, step) {
   const parts = [said(head.kind === "read" ? "Reads " : "Writes "), said(whereabouts(head, step), head.kind)];
-  if (head.mix !== null) {
-    const shares = [...run.mixes[head.mix].row(step)];
-    const best = shares.indexOf(Math.max(...shares));
-    parts.push(said(` by program ${best + 1} (${Math.round(100 * shares[best])} %)`));
-  }
+  if (head.mix !== null) parts.push(said(` with program ${topProgram(run, head.mix, step)}`));
   return [...parts, said(".")];
 }
 
+/** "State with program 2 (0.93), output with 1 (0.88)." */
+function partWords(run, step) {
+  const words = run.parts.map(({ name, mix }, n) => `${name} with ${n ? "" : "program "}${topProgram(run, mix, step)}`).join(", ");
+  return `${words[0].toUpperCase()}${words.slice(1)}.`;
+}
+
 function answerParts(run, step, it = "It") {
-  if (!(run.counted[step] > 0)) return [said(run.asked ? "Nothing is asked of it yet." : "Nothing is asked of it.", "quiet")];
+  if (!(run.counted[step] > 0)) return [said(run.asked ? "No output is scored at this step." : "This input has no target.", "quiet")];
   const wrong = run.wrongAt(step);
   if (run.choice) {
     const share = Math.round(100 * run.answers.at(step, run.chosen(run.answers, step)));
-    const start = [said(`${it} says `), said(nameAt(run, run.answers, step), "answer"), said(` (${share} %)`)];
+    const start = [said(`${it} answers `), said(nameAt(run, run.answers, step), "answer"), said(` (${share} %)`)];
     if (!run.judged(step)) return [...start, said(".")];
-    const verdict = wrong ? `wrong, it should be ${nameAt(run, run.targets, step)}` : "right";
+    const verdict = wrong ? `wrong, the target is ${nameAt(run, run.targets, step)}` : "correct";
     return [...start, said(": "), said(verdict, wrong ? "wrong" : "right"), said(".")];
   }
   const bits = Array.from(run.answers.row(step), (share) => (share > 0.5 ? "1" : "0")).join("");
-  const start = bits.length <= 16 ? `${it} says ${bits}: ` : `${it} is `;
-  return [said(start), said(wrong ? `${wrong} ${wrong === 1 ? "bit" : "bits"} wrong` : "right", wrong ? "wrong" : "right"), said(".")];
+  const start = bits.length <= 16 ? `${it} answers ${bits}: ` : `${it} is `;
+  return [said(start), said(wrong ? `${wrong} ${wrong === 1 ? "bit" : "bits"} wrong` : "correct", wrong ? "wrong" : "right"), said(".")];
 }
 
 export function tellStory() {
@@ -47,6 +56,7 @@ export function tellStory() {
   byId("story-step").textContent = `Step ${step + 1} of ${run.steps}`;
   byId("story-phase").replaceChildren(...phaseParts(run, step));
   const lines = frontHeads(run).map((head) => element("span", { class: "line" }, ...headParts(run, head, step)));
+  if (run.parts.length) lines.push(element("span", { class: "line" }, partWords(run, step)));
   byId("story-heads").replaceChildren(...lines);
   const compared = other && run.counted[step] > 0 ? [element("span", { class: "line quiet" }, `${state.otherName}: `, ...answerParts(other, step, "it"))] : [];
   byId("story-answer").replaceChildren(element("span", { class: "line" }, ...answerParts(run, step)), ...compared);
@@ -60,6 +70,6 @@ const count = (number) => number.toLocaleString("en");
 /** "Copy, length 30: 2 of 240 bits wrong" */
 export function verdict(run) {
   const unit = run.choice ? "answers" : "bits";
-  if (!run.asked) return "nothing is asked";
-  return run.errors ? `${count(run.errors)} of ${count(run.asked)} ${unit} wrong` : `all ${count(run.asked)} ${unit} right`;
+  if (!run.asked) return "no target";
+  return run.errors ? `${count(run.errors)} of ${count(run.asked)} ${unit} wrong` : `all ${count(run.asked)} ${unit} correct`;
 }

@@ -123,9 +123,9 @@ export function tellTape(canvas, run, event) {
 /** The read head and the write head in front: of those shown, the first of each kind. */
 export const frontHeads = (run) => ["read", "write"].flatMap((kind) => shownHeads(run).filter((head) => head.kind === kind).slice(0, 1));
 
-/** Where a head is, in words: "slot 12", "slot 12 (61 %)", or "no slot in particular". */
+/** Where a head is, in words: "slot 12", "slot 12 (0.61)", or "no slot in particular". */
 export function whereabouts(head, step) {
   const { slot, weight } = strongest(head, step);
   if (weight <= 0.05) return "no slot in particular";
-  return `slot ${slot}${weight < 0.95 ? ` (${Math.round(100 * weight)} %)` : ""}`;
+  return `slot ${slot}${weight < 0.95 ? ` (${weight.toFixed(2)})` : ""}`;
 }

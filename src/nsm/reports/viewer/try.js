@@ -1,4 +1,4 @@
-/* Try it: the editor of what the machine is shown, and what it answers. */
+/* Try it: the editor of the input, and the machine's output. */
 
 import { buildAnswer, follow, markAnswer } from "./editors/answer.js";
 import { buildBitEditor, sizeTools } from "./editors/bit-editors.js";
@@ -22,7 +22,7 @@ export function buildTry() {
   const focused = document.activeElement?.closest?.("#try") ? document.activeElement.getAttribute("aria-label") : null;
   editor.replaceChildren();
   byId("try-tools").replaceChildren(...tools());
-  byId("try-title").textContent = laying ? "Try it" : "What it is asked";
+  byId("try-title").textContent = laying ? "Try it" : "Task";
   byId("try-shown").parentElement.hidden = !laying;
   if (laying) {
     const edit = (made, again = false) => actions.edit(made, again);
@@ -38,10 +38,10 @@ function tools() {
   if (laying) {
     const shown = spec ?? state.original;
     made.push(...sizeTools(laying, shown, (each) => actions.edit(each, true)));
-    if (laying.kind.draw) made.push(element("button", { type: "button", id: "draw-anew", onclick: () => actions.edit(laying.kind.draw(laying.task, shown, laying.set), true) }, "Draw anew"));
-    made.push(element("button", { type: "button", id: "as-it-was", disabled: !spec, onclick: () => actions.edit(null, true) }, "As it was"));
+    if (laying.kind.draw) made.push(element("button", { type: "button", id: "draw-anew", onclick: () => actions.edit(laying.kind.draw(laying.task, shown, laying.set), true) }, "New random input"));
+    made.push(element("button", { type: "button", id: "as-it-was", disabled: !spec, onclick: () => actions.edit(null, true) }, "Reset"));
   }
-  if (DOCUMENT.machines.length) made.push(stepper({ name: "slots of tape", count: state.run.slots, low: 1, high: MOST_SLOTS }, (count) => actions.tape(count)));
+  if (DOCUMENT.machines.length) made.push(stepper({ name: "tape slots", count: state.run.slots, low: 1, high: MOST_SLOTS }, (count) => actions.tape(count)));
   return made;
 }
 

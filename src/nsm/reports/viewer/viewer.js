@@ -24,7 +24,7 @@ import { buildTry, markTry, refuse, showAnswer } from "./try.js";
 const machines = []; // the machine, and maybe another beside it
 const samples = new Map();
 const recorded = new Map();
-const SWITCH = "undisturbed";
+const ORIGINAL = "original";
 
 // --- computing -------------------------------------------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ function layingOf(index, sample) {
   return new Laying(task, sample.inputs.columns, sample.targets.columns, words, sample);
 }
 
-/** What the machine does with the sequence as it is now, and what that is compared with. */
+/** What the machine does with the current sequence, and the run it is compared with. */
 async function run() {
   const example = DOCUMENT.sequences[state.example];
   if (!machines.length) {
@@ -49,17 +49,17 @@ async function run() {
     return;
   }
   const sample = state.spec ? state.laying.lay(state.spec) : await sampleOf(state.example);
-  const disturbed = state.interventions.length > 0;
+  const intervened = state.interventions.length > 0;
   state.run = fromMachine(machines[0], sample, example, state.slots ?? undefined, state.interventions);
-  const beside = disturbed ? machines[0] : machines[1];
+  const beside = intervened ? machines[0] : machines[1];
   state.other = beside ? fromMachine(beside, sample, example, state.slots ?? undefined) : null;
-  state.runName = disturbed ? "disturbed" : (DOCUMENT.machines[0]?.name ?? "");
-  state.otherName = disturbed ? SWITCH : (DOCUMENT.machines[1]?.name ?? "");
-  if (state.other && !disturbed) state.other.ownHeads = workingHeads(state.other);
+  state.runName = intervened ? "with interventions" : (DOCUMENT.machines[0]?.name ?? "");
+  state.otherName = intervened ? ORIGINAL : (DOCUMENT.machines[1]?.name ?? "");
+  if (state.other && !intervened) state.other.ownHeads = workingHeads(state.other);
   state.step = Math.min(state.step, state.run.steps - 1);
 }
 
-/** Compute, and show what came of it; what can't be shown to the machine is refused in words, and nothing changes. */
+/** Compute and show the result; an input that the machine can't take is refused with a message, and nothing changes. */
 async function change(parts, rebuild = true) {
   const before = { ...state };
   Object.assign(state, parts);
@@ -89,9 +89,10 @@ function redraw() {
   byId("slider").max = shown.steps - 1;
   byId("story-step").style.minWidth = `${`Step ${shown.steps} of ${shown.steps}`.length + 1}ch`;
   byId("used").parentElement.hidden = shown.used[1] === shown.slots;
-  byId("tape-hint").textContent = memory ? `${shown.slots} slots of ${memory.width} numbers; read above, written below` : `${shown.slots} slots; read above, written below`;
-  byId("tape-hint").title = memory ? `Colours run from −${memory.limit.toPrecision(2)} to ${memory.limit.toPrecision(2)}, by square root.` : "";
+  byId("tape-hint").textContent = `${shown.slots} slots${memory ? ` × ${memory.width} numbers` : ""}; read heads above, write heads below`;
+  byId("tape-hint").title = memory ? `Colour scale from −${memory.limit.toPrecision(2)} to ${memory.limit.toPrecision(2)}; a square-root scale, to show small values.` : "";
   document.body.dataset.other = Boolean(other);
+  document.body.dataset.parts = shown.parts.length > 0;
   byId("try").dataset.kind = shown.words.length ? "words" : shown.picture ? "drawings" : "bits";
   byId("other-tape").hidden = byId("tape-name").hidden = !other;
   byId("tapes").classList.toggle("two", Boolean(other));
@@ -178,7 +179,7 @@ async function choose(index, more = {}) {
   return change({ example, laying, original: laying?.read(sample), spec: null, interventions: [], ...more });
 }
 
-/** A deed that this machine can't do, on another tape say, is dropped. */
+/** Interventions that this machine can't take, on a smaller tape say, are dropped. */
 function possible(interventions) {
   const slots = state.slots ?? machines[0]?.slots;
   return interventions.filter((each) => {
@@ -222,7 +223,7 @@ async function link() {
   await new Promise((done) => setTimeout(done, 300));
   try {
     await navigator.clipboard.writeText(location.href);
-    say("The link is copied.");
+    say("Link copied.");
   } catch {
     say("The link is in the address bar.");
   }
@@ -232,9 +233,9 @@ async function film() {
   play(false);
   const step = state.step;
   byId("save-gif").disabled = true;
-  await saveFilm(go, (share) => say(`Making the film: ${Math.round(100 * share)} %`));
+  await saveFilm(go, (share) => say(`Creating the GIF: ${Math.round(100 * share)} %`));
   byId("save-gif").disabled = false;
-  say("The film is saved.");
+  say("GIF saved.");
   go(step);
 }
 
@@ -277,10 +278,11 @@ Object.assign(actions, {
 // --- beginning -------------------------------------------------------------------------------------------------------
 
 function about(laying) {
-  const { programs } = DOCUMENT;
+  const { programs, parts } = DOCUMENT;
   const task = laying ? `${laying.about} ` : "";
-  const means = programs ? `A program is a set of weights that steers a head over the tape; each head has ${programs} of them stored and, at every step, looks up which to run, or a mix of them.` : "One set of weights steers each head over the tape all the time: this machine stores no programs.";
-  return task + means;
+  const means = programs ? `A program is a set of weights that steers a head over the tape. Each head stores ${programs} of them and, at every step, uses one or a weighted mix.` : "This machine stores no programs: each head has one set of weights, used at every step.";
+  const named = parts.map((name) => ({ state: "state network", output: "output layer" })[name]).join(" and the ");
+  return task + means + (named && ` So do the ${named}.`);
 }
 
 async function begin() {

@@ -1,4 +1,4 @@
-/* What the machine answers to what a person put in: bits beside each other, names in turn, words in their story. */
+/* The machine's output: bits side by side, labels in turn, words within their story. */
 
 import { cross, fit } from "../canvas.js";
 import { colours, mixed } from "../colours.js";
@@ -26,7 +26,7 @@ export function buildAnswer() {
   if (run.words.length) place.append(storyWords(run));
   else if (run.choice) place.append(nameStrip(run));
   else {
-    answerGrid = element("canvas", { class: "answer-grid", role: "img", "aria-label": `The answer: ${verdict(run)}` });
+    answerGrid = element("canvas", { class: "answer-grid", role: "img", "aria-label": `The output: ${verdict(run)}` });
     answerMark = element("i", { class: "answer-mark" });
     place.append(element("div", { class: "scroll" }, answerGrid, answerMark));
     drawAnswer(run);
@@ -67,7 +67,7 @@ function nameStrip(run) {
   const strip = element("div", { class: "names" });
   for (const t of answerSteps) {
     const wrong = run.wrongAt(t) > 0;
-    const words = `drawing ${t + 1}: it says ${nameAt(run, run.answers, t)}${wrong ? `, it is ${nameAt(run, run.targets, t)}` : ", right"}`;
+    const words = `drawing ${t + 1}: output ${nameAt(run, run.answers, t)}${wrong ? `, target ${nameAt(run, run.targets, t)}` : ", correct"}`;
     const chip = element("button", { type: "button", class: `name ${wrong ? "wrong" : "right"}`, title: words, "aria-label": words, onclick: () => actions.go(t) }, nameAt(run, run.answers, t));
     answerMarks.push({ column: chip, step: t });
     strip.append(chip);
@@ -87,7 +87,7 @@ function storyWords(run) {
     const share = blank ? ` ${Math.round(100 * run.answers.at(t, run.chosen(run.answers, t)))} %` : "";
     const span = element("span", { class: kind, onclick: () => actions.go(t) }, word);
     if (blank) span.append(element("small", {}, share));
-    if (blank && run.wrongAt(t)) span.append(element("small", {}, `, not ${nameAt(run, run.targets, t)}`));
+    if (blank && run.wrongAt(t)) span.append(element("small", {}, `, target ${nameAt(run, run.targets, t)}`));
     answerMarks.push({ column: span, step: t });
     line.append(...(/^[.?]$/.test(word) && !blank ? [span] : [" ", span]));
     const ends = (word === "." && !blank) || (blank && !(run.counted[t + 1] > 0));

@@ -38,7 +38,7 @@ function recallEditor(place, task, spec, edit, first) {
       shown();
       edit({ items: now.items.map((each) => [...each]), query: n });
     };
-    const words = last ? "Nothing comes after the last item" : `Ask what comes after item ${n + 1}`;
+    const words = last ? "No item follows the last one" : `Ask for the item after item ${n + 1}`;
     const button = element("button", { type: "button", class: "ask", disabled: last, title: words, "aria-label": words, onclick: choose }, "ask");
     buttons.push(button);
     list.append(element("div", { class: "item" }, grid, button));
@@ -101,7 +101,7 @@ function sequencingEditor(place, laying, spec, edit) {
       [order[turn - 1], order[turn]] = [order[turn], order[turn - 1]];
       edit({ order, parts: [...now.parts] }, true);
     };
-    const up = turn ? [element("button", { type: "button", class: "small", onclick: earlier }, "earlier")] : [];
+    const up = turn ? [element("button", { type: "button", class: "small", onclick: earlier }, "move earlier")] : [];
     const tools = sizeTools(laying.of(part), spec.parts[index], (own) => edit({ order: now.order, parts: now.parts.map((each, n) => (n === index ? own : each)) }, true));
     const own = element("div", { class: "subtask" }, element("p", { class: "subtask-head" }, element("b", {}, laying.names[index]), ...up, ...tools));
     list.append(own);

@@ -58,7 +58,7 @@ function drawingPad(done) {
     if (drawn) done(shrunk(pad));
     clear();
   };
-  return element("div", { class: "pad-place" }, pad, element("div", {}, element("button", { type: "button", class: "small", onclick: use }, "show it this"), element("button", { type: "button", class: "small", onclick: clear }, "wipe")));
+  return element("div", { class: "pad-place" }, pad, element("div", {}, element("button", { type: "button", class: "small", onclick: use }, "add it"), element("button", { type: "button", class: "small", onclick: clear }, "clear")));
 }
 
 let chosenPlace = -1; // the place in the strip that is changed, −1: after the last
@@ -78,7 +78,7 @@ export function buildDrawingEditor(place, laying, spec, edit) {
       chosenPlace = chosenPlace === n ? -1 : n;
       edit(spec, true);
     };
-    const column = element("button", { type: "button", class: "drawing column", "aria-pressed": n === chosenPlace, "aria-label": `drawing ${n + 1}, called ${letter(name)}: change it`, onclick: choose }, thumbnail(pointsOf(drawing, laying.set), ""), element("span", {}, letter(name)));
+    const column = element("button", { type: "button", class: "drawing column", "aria-pressed": n === chosenPlace, "aria-label": `drawing ${n + 1}, labelled ${letter(name)}: change it`, onclick: choose }, thumbnail(pointsOf(drawing, laying.set), ""), element("span", {}, letter(name)));
     strip.append(column);
     return { column, step: n };
   });
@@ -88,18 +88,18 @@ export function buildDrawingEditor(place, laying, spec, edit) {
     const choices = own.slice(0, 6).map((index) => element("button", { type: "button", class: "drawing", "aria-label": `a drawing of ${letter(name)}`, onclick: () => put(index, name) }, thumbnail(laying.set[index].points, "")));
     palette.append(element("div", { class: "palette-row" }, element("b", {}, letter(name)), ...choices));
   }
-  const names = element("select", { "aria-label": "What the drawing is called" }, ...Array.from({ length: laying.task.classes }, (_, name) => new Option(`called ${letter(name)}`, name, false, name === drawnName)));
+  const names = element("select", { "aria-label": "Label of the drawing" }, ...Array.from({ length: laying.task.classes }, (_, name) => new Option(`labelled ${letter(name)}`, name, false, name === drawnName)));
   names.addEventListener("change", () => (drawnName = Number(names.value)));
-  const where = chosenPlace < 0 ? "after the last" : `in place of drawing ${chosenPlace + 1}`;
+  const where = chosenPlace < 0 ? "it is added at the end" : `it replaces drawing ${chosenPlace + 1}`;
   const remove = () => {
     const at = chosenPlace;
     chosenPlace = -1;
     edit({ drawings: drawings.filter((_, n) => n !== at) }, true);
   };
-  const removal = chosenPlace >= 0 && drawings.length > 1 ? [element("button", { type: "button", class: "small", onclick: remove }, "take it out")] : [];
+  const removal = chosenPlace >= 0 && drawings.length > 1 ? [element("button", { type: "button", class: "small", onclick: remove }, "remove")] : [];
   place.append(
     element("div", { class: "scroll" }, strip),
-    element("p", { class: "quiet" }, `Choose a drawing, or draw one; it goes ${where}. `, ...removal),
+    element("p", { class: "quiet" }, `Choose or draw a character; ${where}. `, ...removal),
     element("div", { class: "choose-drawing" }, palette, element("div", { class: "draw-one" }, drawingPad((points) => put(digitsOf(points), drawnName)), names)),
   );
   return marks;

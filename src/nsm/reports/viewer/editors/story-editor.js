@@ -1,4 +1,4 @@
-/* Type a story and a question. Known words complete themselves; unknown ones are named. */
+/* Type a story and a question. Known words are completed; unknown ones are reported. */
 
 import { element } from "../page-data.js";
 import { completions } from "../tasks/stories.js";
@@ -54,7 +54,7 @@ function completing(field, words, changed) {
 export function buildStoryEditor(place, laying, spec, edit) {
   const words = new Set(laying.words);
   const [before, question] = divided(spec.text);
-  const story = element("textarea", { rows: 8, spellcheck: "false", autocapitalize: "off", "aria-label": "Story, a sentence a line" });
+  const story = element("textarea", { rows: 8, spellcheck: "false", autocapitalize: "off", "aria-label": "Story, one sentence per line" });
   story.value = before;
   const asked = element("input", { type: "text", spellcheck: "false", autocapitalize: "off", autocomplete: "off", placeholder: "where is mary?", "aria-label": "Question" });
   asked.value = question;
@@ -66,7 +66,7 @@ export function buildStoryEditor(place, laying, spec, edit) {
   place.append(
     element("label", { class: "field" }, "Story", story), completing(story, words, changed),
     element("label", { class: "field" }, "Question", asked), completing(asked, words, changed),
-    element("p", { class: "quiet" }, `It knows ${words.size - 3} words. A question may also stand in the story, its right answer after the question mark.`),
+    element("p", { class: "quiet" }, `The machine knows ${words.size - 3} words. The story may contain questions, each with its correct answer after the question mark.`),
   );
   return [];
 }

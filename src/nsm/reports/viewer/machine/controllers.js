@@ -1,7 +1,8 @@
-// State networks, h_t, c_t = RNN([x_t, r_{t−1}], h_{t−1}), Eq. 1: nsm/controllers.py. Each takes an input and its state,
-// and gives its output c_t and the next state.
+// State networks, h_t, c_t = RNN([x_t, r_{t−1}], h_{t−1}), Eq. 1: nsm/controllers.py and nsm/state_programs.py. Each takes
+// an input and its state, and gives its output c_t and the next state.
 
-import { cut, layerNorm, linear, plus, sigmoid, zeros } from "./algebra.js";
+import { cut, joined, layerNorm, linear, plus, sigmoid, zeros } from "./algebra.js";
+import { Querying, blended } from "./programs.js";
 
 class StateNetwork {
   /** `tensor` finds a tensor of the network by its name. */
@@ -17,6 +18,12 @@ class StateNetwork {
     const start = (name) => [name, Float64Array.from(this.tensor(`initial.${name}`)?.data ?? zeros(this.size))];
     return Object.fromEntries(this.constructor.state.map(start));
   }
+
+  /** One step: c_t, the next state, and no weights of programs. */
+  step(x, state, noise) {
+    const theirs = state.hidden && linear(state.hidden, ...this.recurrent);
+    return [...this.advance(linear(x, ...this.input), theirs, state, noise), null];
+  }
 }
 
 /** i, f, g, o = gates; c = f c + i g (+ noise); h = o tanh(c). */
@@ -30,9 +37,8 @@ class LSTM extends StateNetwork {
     this.cellNorm = config.layer_norm ? norm("cell_norm") : null;
   }
 
-  step(x, state, noise) {
-    let gates = plus(linear(x, ...this.input), linear(state.hidden, ...this.recurrent));
-    gates = cut(gates, [this.size, this.size, this.size, this.size]);
+  advance(ours, theirs, state, noise) {
+    let gates = cut(plus(ours, theirs), [this.size, this.size, this.size, this.size]);
     if (this.gateNorms) gates = gates.map((gate, g) => layerNorm(gate, ...this.gateNorms[g]));
     const [i, f, g, o] = gates;
     let cell = state.cell.map((c, n) => sigmoid(f[n]) * c + sigmoid(i[n]) * Math.tanh(g[n]));
@@ -47,10 +53,10 @@ class LSTM extends StateNetwork {
 class GRU extends StateNetwork {
   static state = ["hidden"];
 
-  step(x, state) {
+  advance(ours, theirs, state) {
     const sizes = [this.size, this.size, this.size];
-    const [rx, zx, nx] = cut(linear(x, ...this.input), sizes);
-    const [rh, zh, nh] = cut(linear(state.hidden, ...this.recurrent), sizes);
+    const [rx, zx, nx] = cut(ours, sizes);
+    const [rh, zh, nh] = cut(theirs, sizes);
     const hidden = state.hidden.map((h, n) => {
       const z = sigmoid(zx[n] + zh[n]);
       const candidate = Math.tanh(nx[n] + sigmoid(rx[n] + rh[n]) * nh[n]);
@@ -64,8 +70,8 @@ class GRU extends StateNetwork {
 class RNN extends StateNetwork {
   static state = ["hidden"];
 
-  step(x, state) {
-    const hidden = plus(linear(x, ...this.input), linear(state.hidden, ...this.recurrent)).map(Math.tanh);
+  advance(ours, theirs) {
+    const hidden = plus(ours, theirs).map(Math.tanh);
     return [hidden, { hidden }];
   }
 }
@@ -74,12 +80,44 @@ class RNN extends StateNetwork {
 class FeedForward extends StateNetwork {
   static state = [];
 
-  step(x, state) {
-    return [linear(x, ...this.input).map(Math.tanh), state];
+  advance(ours, theirs, state) {
+    return [ours.map(Math.tanh), state];
   }
 }
 
 const NETWORKS = { lstm: LSTM, gru: GRU, rnn: RNN, "feed-forward": FeedForward };
 
-/** The network that a configuration describes. */
-export const stateNetwork = (config, tensor) => new NETWORKS[config.kind](config, tensor);
+/** Program p of weights (P, rows, inputs) or biases (P, rows). */
+function networkProgram(p, { data, shape: [, ...shape] }) {
+  const size = shape.reduce((a, b) => a * b, 1);
+  return { data: data.subarray(p * size, (p + 1) * size), shape };
+}
+
+/** A state network that reads its weights from a program memory at every step; both products are mixed afterwards. */
+class StoredStateNetwork extends Querying {
+  constructor(config, programs, tensor) {
+    super(programs, tensor);
+    this.network = new NETWORKS[config.kind](config, (name) => tensor(`memory.network.${name}`));
+    const { input, recurrent } = this.network;
+    const one = (p) => (parts) => parts.map((part) => part && networkProgram(p, part));
+    this.programs = Array.from({ length: programs.count }, (_, p) => [input, recurrent].map(one(p)));
+  }
+
+  initialState() {
+    return this.network.initialState();
+  }
+
+  /** One step: c_t, the next state, and the weights (P) of the programs that made them. */
+  step(x, state, noise, choice, allowed) {
+    const { hidden } = state;
+    const weights = this.attend(hidden ? joined(x, hidden) : x, choice, allowed);
+    const ours = blended(this.programs.map(([input]) => linear(x, ...input)), weights);
+    const theirs = hidden && blended(this.programs.map(([, recurrent]) => linear(hidden, ...recurrent)), weights);
+    return [...this.network.advance(ours, theirs, state, noise), weights];
+  }
+}
+
+/** The network that a configuration describes, with `programs` if its weights are stored. */
+export const stateNetwork = (config, programs, tensor) => {
+  return programs ? new StoredStateNetwork(config, programs, tensor) : new NETWORKS[config.kind](config, tensor);
+};

@@ -9,8 +9,8 @@ export class DNCMemory extends Tape {
   constructor(config, tensor) {
     super(config, tensor);
     const r = config.read_heads, m = config.width;
-    this.readParts = [r * m, r, r, ...(config.links ? [3 * r] : [])];
-    this.writeParts = [m, 1, m, m, 1, 1];
+    this.readParts = [r * m, r, r, config.links ? 3 * r : 0, config.masked ? r * m : 0];
+    this.writeParts = [m, 1, m, m, 1, 1, config.masked ? m : 0];
     const size = (parts) => parts.reduce((a, b) => a + b);
     this.heads = [{ kind: "read", size: size(this.readParts) }, { kind: "write", size: size(this.writeParts) }];
     this.readSize = r * m;
@@ -29,14 +29,18 @@ export class DNCMemory extends Tape {
   }
 
   step([reading, writing], state, place) {
-    const [keys, strengths, free, modes] = cut(reading, this.readParts);
-    const [writeKey, writeStrength, erase, add, allocationGate, writeGate] = cut(writing, this.writeParts);
+    const [keys, strengths, free, modes, masks] = cut(reading, this.readParts);
+    const [writeKey, writeStrength, erase, add, allocationGate, writeGate, mask] = cut(writing, this.writeParts);
 
-    const usage = updatedUsage(state.usage, state.write[0], free.map(sigmoid), state.read);
-    const content = contentAddress(writeKey, state.memory, 1 + softplus(writeStrength[0]));
+    const kept = retention(free.map(sigmoid), state.read);
+    const usage = updatedUsage(state.usage, state.write[0], kept);
+    const content = this.#content(writeKey, mask, state.memory, writeStrength[0]);
     const ga = sigmoid(allocationGate[0]), gw = sigmoid(writeGate[0]), allocated = allocation(usage);
     const write = place("write", 0, content.map((c, i) => gw * (ga * allocated[i] + (1 - ga) * c)));
-    const memory = written(state.memory, write, erase.map(sigmoid), add);
+    const before = this.config.erase_freed
+      ? state.memory.map((x, at) => x * kept[Math.floor(at / this.width)])
+      : state.memory;
+    const memory = written(before, write, erase.map(sigmoid), add);
 
     let { precedence, links } = state;
     if (this.config.links) {
@@ -45,8 +49,8 @@ export class DNCMemory extends Tape {
       precedence = precedence.map((p, i) => (1 - all) * p + write[i]);
     }
     const read = state.read.map((previous, head) => {
-      const key = keys.subarray(head * this.width, (head + 1) * this.width);
-      const found = contentAddress(key, memory, 1 + softplus(strengths[head]));
+      const [key, mask] = [keys, masks].map((all) => all.subarray(head * this.width, (head + 1) * this.width));
+      const found = this.#content(key, mask, memory, strengths[head]);
       const followed = this.config.links
         ? followedLinks(found, links, previous, softmax(modes.subarray(3 * head, 3 * head + 3)))
         : found;
@@ -58,14 +62,20 @@ export class DNCMemory extends Tape {
       addresses: { read, write: [write] },
     };
   }
+
+  #content(key, mask, memory, strength) {
+    return contentAddress(key, memory, 1 + softplus(strength), this.config.masked ? mask.map(sigmoid) : null);
+  }
 }
 
-/** u = (u + w_w − u w_w) Π_r (1 − f_r w_r): written slots are used, freed ones are not. */
-function updatedUsage(usage, write, free, read) {
-  return usage.map((u, i) => {
-    const retention = read.reduce((product, w, r) => product * (1 - free[r] * w[i]), 1);
-    return (u + write[i] - u * write[i]) * retention;
-  });
+/** ψ = Π_r (1 − f_r w_r): what is left of a slot after reads have freed it. */
+function retention(free, read) {
+  return read[0].map((_, i) => read.reduce((product, w, r) => product * (1 - free[r] * w[i]), 1));
+}
+
+/** u = (u + w_w − u w_w) ψ: written slots are used, freed ones are not. */
+function updatedUsage(usage, write, kept) {
+  return usage.map((u, i) => (u + write[i] - u * write[i]) * kept[i]);
 }
 
 /** a[φ_j] = (1 − u[φ_j]) Π_{i<j} u[φ_i] with φ the slots from least to most used. */

@@ -8,7 +8,8 @@
 //   {kind: "PlaceHead", head, slot, step}                  at a step a head is on one slot, with all it has
 //   {kind: "SilenceNoise", start, stop}                    no noise
 //
-// Steps, slots and programs count from 0; heads are called "read 1", "write 1", … as in `Machine.heads`. What has a
+// Steps, slots and programs count from 0; heads are called "read 1", "write 1", … as in `Machine.heads`. Programs are also
+// those of "state" and "output", the state network and the output layer, where these are in `Machine.parts`. What has a
 // start and a stop holds from the one until before the other, by default from the first step and for ever.
 
 import { zeros } from "./algebra.js";
@@ -18,11 +19,12 @@ const whole = (low, high) => (value) => Number.isInteger(value) && value >= low 
 /** The fields of each kind, with what they may be in a machine on a tape of so many slots. */
 function fieldsOf(kind, machine, slots) {
   const head = (value) => machine.heads.some(({ name }) => name === value);
+  const chooser = (value) => head(value) || machine.parts.includes(value);
   const program = whole(0, machine.programs), slot = whole(0, slots), step = whole(0, Infinity);
   const span = { start: (value = 0) => step(value), stop: (value = null) => value === null || step(value) };
   const known = {
-    ForceProgram: { head, program, ...span },
-    ForbidProgram: { head, program, ...span },
+    ForceProgram: { head: chooser, program, ...span },
+    ForbidProgram: { head: chooser, program, ...span },
     EraseSlot: { slot, step },
     SwapSlots: { first: slot, second: slot, step },
     MoveHead: { head, by: Number.isInteger, step },
@@ -81,9 +83,9 @@ export class Touch {
     return this.of("SilenceNoise").length ? {} : noise;
   }
 
-  /** Which programs a control head may run, null if any. */
-  allowed(control) {
-    const mine = this.of("ForceProgram", "ForbidProgram").filter(({ head }) => this.machine.head(head).control === control);
+  /** Which programs a control head, by its number, or a part may run, null if any. */
+  allowed(chooser) {
+    const mine = this.of("ForceProgram", "ForbidProgram").filter(({ head }) => this.machine.chooser(head) === chooser);
     if (!mine.length) return null;
     const allowed = Array.from({ length: this.machine.programs }, (_, p) => {
       return mine.every(({ kind, program }) => (kind === "ForceProgram") === (program === p));

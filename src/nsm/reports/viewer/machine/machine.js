@@ -5,8 +5,10 @@
 //   ξ        = c_t W_t                                        per control head
 //   r_t      = memory(ξ, M)                                   data memory           ntm.js, lrua.js, dnc.js
 //   y_t      = [c_t, r_t] W_out
+//
+// The weights of the state network and W_out may be read from program memories of their own, too.
 
-import { joined, layerNorm, linear } from "./algebra.js";
+import { joined, layerNorm } from "./algebra.js";
 import { stateNetwork } from "./controllers.js";
 import { DNCMemory } from "./dnc.js";
 import { Touch, checkInterventions } from "./interventions.js";
@@ -27,11 +29,13 @@ export class Machine {
     this.programs = config.programs?.count ?? 0;
     this.memory = new MEMORIES[config.memory.kind](config.memory, under("memory"));
     this.slots = config.memory.slots;
-    this.controller = stateNetwork(config.controller, under("controller"));
-    const interfaceOf = (tensor) => (config.programs ? new StoredProgramLinear(config.programs, tensor) : new StaticLinear(tensor));
-    this.interfaces = this.memory.heads.map((_, n) => interfaceOf(under(`interfaces.${n}`)));
+    const stored = (part) => (config.programs?.parts.includes(part) ? config.programs : null);
+    const layer = (programs, tensor) => (programs ? new StoredProgramLinear(programs, tensor) : new StaticLinear(tensor));
+    this.controller = stateNetwork(config.controller, stored("state"), under("controller"));
+    this.interfaces = this.memory.heads.map((_, n) => layer(config.programs, under(`interfaces.${n}`)));
     this.norms = this.memory.heads.map((_, n) => [tensors[`norms.${n}.weight`], tensors[`norms.${n}.bias`]]);
-    this.output = [tensors["output.weight"], tensors["output.bias"]];
+    this.output = layer(stored("output"), under("output"));
+    this.parts = ["state", "output"].filter(stored);
     this.initialRead = tensors.initial_read.data;
     this.heads = this.namedHeads();
   }
@@ -51,6 +55,11 @@ export class Machine {
     return this.heads.find((head) => head.name === name);
   }
 
+  /** Who runs programs, by the name of a head or a part: the number of the control head, or the part. */
+  chooser(name) {
+    return this.head(name)?.control ?? name;
+  }
+
   /** The state before the first step, on a tape of any number of slots. States are never changed in place. */
   initialState(slots) {
     slots ??= this.slots;
@@ -65,14 +74,17 @@ export class Machine {
 
   /** One time step: x (I), `noise` {cell (n), programs: one (P) a control head} if there is to be any.
    *
-   *  → output (O), logits; the next state; what each head did, {name, kind, address (N), programs (P) or null}; and the
-   *  tape (N·M), the state's own. The step's number, which interventions go by, is the state's `step`. */
+   *  → output (O), logits; the next state; what each head did, {name, kind, address (N), programs (P) or null}; the
+   *  programs (P) of the parts that are stored, {name, programs}; and the tape (N·M), the state's own. The step's number,
+   *  which interventions go by, is the state's `step`. Noise for programs is one (P) a control head, then a part. */
   step(x, state, interventions = [], noise = {}) {
     checkInterventions(interventions, this, state.memory.memory.length / this.memory.width);
     const touch = new Touch(interventions, state.step, this);
     state = touch.before(state);
     noise = touch.noise(noise);
-    const [c, controller] = this.controller.step(joined(x, state.read), state.controller, noise.cell);
+    const drawn = (name) => noise.programs?.[this.interfaces.length + this.parts.indexOf(name)];
+    const choice = (name) => [drawn(name), touch.allowed(name)];
+    const [c, controller, stateMix] = this.controller.step(joined(x, state.read), state.controller, noise.cell, ...choice("state"));
     const mixes = [];
     const interfaces = this.interfaces.map((network, n) => {
       const [interface_, weights] = network.interface(c, noise.programs?.[n], touch.allowed(n));
@@ -81,13 +93,16 @@ export class Machine {
     });
     const place = (kind, head, address) => touch.place(kind, head, address);
     const { read, state: memory, addresses } = this.memory.step(interfaces, state.memory, place);
+    const [output, outputMix] = this.output.interface(joined(c, read), ...choice("output"));
+    const ran = { state: stateMix, output: outputMix };
     return {
-      output: single(linear(joined(c, read), ...this.output)),
+      output: single(output),
       state: { step: state.step + 1, controller, memory, read },
       heads: this.heads.map(({ name, kind, index, control }) => {
         const address = single(addresses[kind][index]);
         return { name, kind, address, programs: mixes[control] && single(mixes[control]) };
       }),
+      parts: this.parts.map((name) => ({ name, programs: single(ran[name]) })),
       memory: memory.memory,
     };
   }
@@ -95,11 +110,12 @@ export class Machine {
   /** A whole sequence, from its first step. `inputs` and `noise`: one a step; `memory: false` leaves the tape out.
    *
    *  → outputs, logits; heads as Trace.head_traces() names them, each with an address (N) and program weights (P) a step;
-   *  and the tape (N·M) after each step. */
+   *  parts as Trace.part_programs() names them, with program weights; and the tape (N·M) after each step. */
   run(inputs, { slots, interventions = [], noise = [], memory = true } = {}) {
     let state = this.initialState(slots);
     const heads = this.heads.map(({ name, kind }) => ({ name, kind, addresses: [], programs: this.programs ? [] : null }));
-    const done = { outputs: [], heads, memory: [] };
+    const parts = this.parts.map((name) => ({ name, programs: [] }));
+    const done = { outputs: [], heads, parts, memory: [] };
     inputs.forEach((x, t) => {
       const happened = this.step(x, state, interventions, noise[t]);
       state = happened.state;
@@ -108,6 +124,7 @@ export class Machine {
         heads[n].addresses.push(address);
         heads[n].programs?.push(programs);
       });
+      happened.parts.forEach(({ programs }, n) => parts[n].programs.push(programs));
       if (memory) done.memory.push(single(happened.memory));
     });
     return done;

@@ -16,11 +16,18 @@ function greedy(logits, noise) {
   return oneHot(noisy.indexOf(noisy.reduce((a, b) => Math.max(a, b))), noisy.length);
 }
 
+/** softmax((w + noise) / temperature) of w = softmax(logits), as the published code has it. */
+function noisyMix(logits, noise, temperature) {
+  const scores = softmax(logits).map((w, p) => (w + (noise ? noise[p] : 0)) / temperature);
+  return softmax(scores.map((score, p) => (logits[p] === -Infinity ? -Infinity : score)));
+}
+
 const ATTENTION = {
   "key-value": { logits: keyValueLogits, weights: softmax },
   direct: { logits: directLogits, weights: softmax },
   uniform: { logits: uniformLogits, weights: softmax },
   gumbel: { logits: keyValueLogits, weights: greedy },
+  "gumbel-probabilities": { logits: keyValueLogits, weights: noisyMix },
 };
 
 /** Program p of weights (P, n, L) and biases (P, L), as those of a linear layer: (L, n), (L). */
@@ -32,14 +39,17 @@ function program(p, { data, shape: [, size, length] }, bias) {
   return [{ data: turned, shape: [length, size] }, { data: bias.data.subarray(p * length, (p + 1) * length) }];
 }
 
+/** Σ_i w(i) y(i): what programs make, mixed into one. `made` (P) vectors, weights (P). */
+export const blended = (made, weights) => made.map((each, p) => each.map((v) => weights[p] * v)).reduce(plus);
+
 // --- the layer -------------------------------------------------------------------------------------------------------
 
-export class StoredProgramLinear {
-  /** `config` is that of the programs, `tensor` finds a tensor of this layer by its name. */
+/** What chooses among programs: keys, and a query network. */
+export class Querying {
+  /** `config` is that of the programs, `tensor` finds a tensor by its name. */
   constructor(config, tensor) {
     this.config = config;
     this.attention = ATTENTION[config.attention];
-    this.programs = Array.from({ length: config.count }, (_, p) => program(p, tensor("memory.weight"), tensor("memory.bias")));
     const bounded = config.bounded_keys ? Math.tanh : (k) => k;
     this.keys = Float64Array.from(tensor("memory.key")?.data ?? [], bounded);
     this.bounded = (query) => query.map(bounded);
@@ -58,12 +68,19 @@ export class StoredProgramLinear {
     const [query, strength] = this.ask(c);
     const scale = this.config.strength_scale;
     const logits = this.attention.logits(this.bounded(query), scale * strength, this.keys, this.config.count);
-    return this.attention.weights(allowed ? logits.map((logit, p) => (allowed[p] ? logit : -Infinity)) : logits, noise);
+    return this.attention.weights(allowed ? logits.map((logit, p) => (allowed[p] ? logit : -Infinity)) : logits, noise, this.config.temperature);
+  }
+}
+
+export class StoredProgramLinear extends Querying {
+  constructor(config, tensor) {
+    super(config, tensor);
+    this.programs = Array.from({ length: config.count }, (_, p) => program(p, tensor("memory.weight"), tensor("memory.bias")));
   }
 
   /** Σ_i w(i) ([c, 1]·v_i): the mix of what each program makes of c. → (L) */
   execute(c, weights) {
-    return this.programs.map((parts, p) => linear(c, ...parts).map((v) => weights[p] * v)).reduce(plus);
+    return blended(this.programs.map((parts) => linear(c, ...parts)), weights);
   }
 
   /** Attend, then execute: ξ (L), and the weights (P) of the programs that made it. */
@@ -73,7 +90,7 @@ export class StoredProgramLinear {
   }
 }
 
-/** The one interface network of a machine without stored programs, ξ = c W. */
+/** A network whose weights are not stored: an interface network, ξ = c W, or an output layer. */
 export class StaticLinear {
   constructor(tensor) {
     this.parts = [tensor("weight"), tensor("bias")];

@@ -9,6 +9,11 @@ export function normAt(x, start, size) {
   return Math.sqrt(sum);
 }
 
+/** D(key ⊙ mask, row ⊙ mask) for each row of a matrix. key, mask (K), matrix rows × K → (rows). */
+export function maskedSimilarities(key, mask, matrix, rows) {
+  return similarities(key.map((k, i) => k * mask[i]), matrix.map((x, at) => x * mask[at % mask.length]), rows);
+}
+
 /** D(key, row) = key·row / (|key| |row|) for each row of a matrix. key (K), matrix rows × K → (rows). */
 export function similarities(key, matrix, rows) {
   const size = key.length, length = normAt(key, 0, size), out = new Float64Array(rows);

@@ -5,7 +5,7 @@
 // `place(kind, head, address)` may move a head before it reads or writes; see interventions.js.
 
 import { softmax, zeros } from "./algebra.js";
-import { similarities } from "./similarity.js";
+import { maskedSimilarities, similarities } from "./similarity.js";
 import { Mersenne } from "./mersenne.js";
 
 const CONSTANT = Math.fround(1e-6);
@@ -19,7 +19,7 @@ export class Tape {
     this.initial = tensor("initial_memory").data;
   }
 
-  /** The tape before the first step. A shorter one takes the first slots, a longer one goes on the same way. */
+  /** The tape before the first step. A shorter one takes the first slots, a longer one continues the same way. */
   blank(slots) {
     const memory = zeros(slots * this.width).fill(CONSTANT);
     if (this.config.initial_memory === "random" && slots > this.config.slots) {
@@ -50,9 +50,11 @@ export function leastUsedFirst(usage) {
   return Array.from(usage.keys()).sort((a, b) => steps[a] - steps[b] || a - b);
 }
 
-/** softmax over slots of β cos(k, M(i)). key (M), memory (N·M) → (N). */
-export function contentAddress(key, memory, strength) {
-  return softmax(similarities(key, memory, memory.length / key.length).map((d) => strength * d));
+/** softmax over slots of β cos(k, M(i)), through a mask if there is one. key, mask (M), memory (N·M) → (N). */
+export function contentAddress(key, memory, strength, mask = null) {
+  const slots = memory.length / key.length;
+  const found = mask ? maskedSimilarities(key, mask, memory, slots) : similarities(key, memory, slots);
+  return softmax(found.map((d) => strength * d));
 }
 
 /** Σ_i w(i) M(i): what stands where a head looks. → (M) */

@@ -20,7 +20,7 @@ const vectorsBetween = (inputs, first, end, width) => many(end - first, (n) => t
 
 const copy = {
   channels: ({ width }) => width + 2,
-  about: "It is shown a list of random bit vectors, one a step, and then has to say them again, in order, from memory.",
+  about: "The input is a list of random bit vectors, one per step; the machine then has to repeat them in order, from memory.",
   read: (task, sample) => ({ vectors: vectorsBetween(sample.inputs, 1, sample.decoding - 1, task.width) }),
   phases(task, { vectors }) {
     const rows = vectors.map(bitsOf);
@@ -40,7 +40,7 @@ function countScale({ normalise: [low, high], count_mean: mean }) {
 
 const repeatCopy = {
   channels: ({ width }) => width + 2,
-  about: "It is shown a list of bit vectors and a number, and then has to say the list as often as the number says.",
+  about: "The input is a list of bit vectors and a number; the machine has to repeat the list that many times.",
   read(task, sample) {
     const [mean, deviation] = countScale(task);
     const repeats = Math.round(sample.inputs.at(sample.decoding - 1, task.width + 1) * deviation + mean);
@@ -54,7 +54,7 @@ const repeatCopy = {
   },
   check(task, { vectors, repeats }) {
     checkVectors(vectors, task.width);
-    require(wholeNumber(repeats, 1, 50) && vectors.length * repeats <= MOST_STEPS, `up to ${MOST_STEPS} vectors to say`);
+    require(wholeNumber(repeats, 1, 50) && vectors.length * repeats <= MOST_STEPS, `at most ${MOST_STEPS} vectors of output`);
   },
   sizes: (task, { vectors, repeats }) => [
     { name: "vectors", count: vectors.length, low: 1, high: Math.min(40, Math.floor(MOST_STEPS / repeats)) },
@@ -67,7 +67,7 @@ const repeatCopy = {
 
 const recall = {
   channels: ({ width }) => width + 2,
-  about: "It is shown a list of items, then one of them again, and has to name the item that came after it.",
+  about: "The input is a list of items, then one of them again; the machine has to output the item that followed it.",
   read(task, sample) {
     const { width, item_length: size } = task;
     const count = (sample.decoding - 2 - size) / (1 + size);
@@ -103,7 +103,7 @@ const priority = (value) => Math.min(Math.fround(value), 1 - 2 ** -24);
 
 const sort = {
   channels: ({ width }) => width + 1,
-  about: "It is shown bit vectors, each with a priority, and has to give them back sorted, the highest priority first.",
+  about: "The input is a list of bit vectors, each with a priority; the machine has to output them sorted, highest priority first.",
   read: (task, sample) => ({
     items: many(sample.decoding, (t) => [textOf(sample.inputs.row(t), task.width), sample.inputs.at(t, task.width)]),
     asked: sample.counted.length - sample.decoding,
@@ -144,7 +144,7 @@ function sourceBits(order, length) {
 }
 
 const ngrams = {
-  about: "It is shown the bits of a random source one by one, and before each has to say how likely a 1 is.",
+  about: "The input is a random binary sequence, bit by bit; before each bit the machine has to predict how likely a 1 is.",
   read: (task, sample) => ({
     bits: many(sample.inputs.rows / 2, (n) => textOf(sample.inputs.row(2 * n), 1)).join("") + textOf(sample.targets.row(sample.targets.rows - 1), 1),
   }),

@@ -33,7 +33,7 @@ export function drawingSet(sample) {
 export const letter = (name) => String.fromCharCode(65 + name);
 
 export const pictureTask = {
-  about: "It is shown drawings of characters it never saw before and has to name each; after every answer it is told the right name.",
+  about: "The input is a series of drawings of characters that the machine has never seen. It has to label each one, and is given the correct label after every answer.",
   read(task, sample, words, set) {
     const numbers = new Map(set.map(({ key }, index) => [key, index]));
     return { drawings: many(sample.inputs.rows, (t) => [numbers.get(shownAt(sample, t).join()), sample.targets.row(t).indexOf(1)]) };
@@ -54,7 +54,7 @@ export const pictureTask = {
   check(task, { drawings }, words, set) {
     require(Array.isArray(drawings) && wholeNumber(drawings.length, 1, MOST_DRAWINGS), `between 1 and ${MOST_DRAWINGS} drawings`);
     const known = (drawing) => wholeNumber(drawing, 0, set.length - 1) || (typeof drawing === "string" && /^[0-9a-f]{100}$/.test(drawing));
-    require(drawings.every((item) => Array.isArray(item) && known(item[0]) && wholeNumber(item[1], 0, task.classes - 1)), "drawings with names");
+    require(drawings.every((item) => Array.isArray(item) && known(item[0]) && wholeNumber(item[1], 0, task.classes - 1)), "drawings with labels");
   },
   sizes: (task, { drawings }) => [{ name: "drawings", count: drawings.length, low: 1, high: 100 }],
   resize: (task, { drawings }, name, count, set) => ({

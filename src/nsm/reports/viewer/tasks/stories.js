@@ -34,7 +34,7 @@ export const completions = (start, known) =>
   start ? [...known].filter((word) => word.startsWith(start) && word !== start && /^[a-z]/.test(word)).sort((one, other) => one.length - other.length || (one < other ? -1 : 1)) : [];
 
 export const storyTask = {
-  about: "It reads a story word by word, and at each question has to answer with a word it knows.",
+  about: "The input is a story, word by word; the machine has to answer each question with a word it knows.",
   read(task, sample, words) {
     const largest = (table, t) => words[table.row(t).indexOf(Math.max(...table.row(t)))];
     let text = "";
@@ -70,7 +70,7 @@ export const storyTask = {
     require(typeof text === "string" && text.length < 20 * MOST_WORDS, "a story");
     const unknown = unknownWords(text, new Set(words));
     const named = unknown.slice(0, 6).map((word) => `“${word.slice(0, 30)}”`).join(", ");
-    require(!unknown.length, `${named} ${unknown.length > 1 ? "are no words" : "is no word"} this machine knows`);
+    require(!unknown.length, `${named} ${unknown.length > 1 ? "are not words" : "is not a word"} that this machine knows`);
     const lines = linesOf(text);
     require(lines.length, "at least a sentence");
     require(lines.flatMap((line) => line.words).length <= MOST_WORDS, `at most ${MOST_WORDS} words`);

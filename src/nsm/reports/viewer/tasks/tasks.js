@@ -26,7 +26,7 @@ function alone(sample, index) {
 }
 
 const sequencing = {
-  about: (task) => `It is shown the inputs of ${task.subtasks.length} tasks one after the other, then has to answer all of them in the same order.`,
+  about: (task) => `The input holds ${task.subtasks.length} tasks one after the other; the machine then has to answer them all, in the same order.`,
   read(task, sample) {
     const last = task.subtasks.length - 1;
     const turns = orderChannels(task).map((channel) => Math.round(last - last * sample.inputs.at(0, channel)));
