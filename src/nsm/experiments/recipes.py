@@ -355,7 +355,7 @@ def babi(
     task = replace(task, exchange=True)
     in_turn = InStages(("qa1", OTHERS, "qa15", "qa19", "qa17", "qa3+qa16"), focus=0.75)
     schedule = Schedule(
-        200_000,
+        140_000,
         batch_size=8,
         curriculum=in_turn if stages else None,
         cell_noise=0.3,
