@@ -192,7 +192,8 @@ def test_random_machines(data):
     kind = draw(st.sampled_from(["ntm", "lrua", "dnc"]))
     shape = {
         "slots": draw(st.integers(2, 40)),
-        "width": draw(st.integers(2, 20)),  # a cosine of width 1 is a sign: its gradient is rounding alone
+        # A cosine of width 1 is a sign, and its gradient rounding alone.
+        "width": draw(st.integers(2, 20)),
         "read_heads": draw(st.integers(1, 5)),
     }
     if kind == "ntm":
@@ -230,7 +231,7 @@ def test_random_machines(data):
         memory,
         programs,
         controller,
-        size=draw(st.integers(2, 40)),
+        size=draw(st.integers(3, 40)),  # so is a layer norm of two numbers
         inputs=draw(st.integers(1, 20)),
         outputs=draw(st.integers(1, 20)),
         norm=controller == "lstm" and draw(st.booleans()),
