@@ -54,6 +54,8 @@ class Repertoire:
     """A program is claimed when this many batches more were new to all than were not."""
     youth: int = 200
     """Batches that a program learns from before anything can be new to it: it has to hear what is usual first."""
+    labels: bool = False
+    """Task labels choose the program, in training and in evaluation: a ceiling for what is learned without them."""
 
     def __post_init__(self) -> None:
         for name in ("count", "patience", "youth"):

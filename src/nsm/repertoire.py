@@ -106,6 +106,12 @@ class RepertoireMachine(nn.Module):
         """The program that learns: the last one claimed, of those there are, whatever a damaged file says."""
         return min(max(int(self.claimed), 1), len(self.programs)) - 1
 
+    def claim(self, program: int, x: Tensor, lengths: Tensor) -> None:
+        """Have a program learn from a batch x (T, B, I) of training because a task label says so, and remember that."""
+        self.claimed.fill_(program + 1)
+        events, _ = self.familiarity.events(x, self.familiarity.silence(x.shape[1]))
+        self.familiarity.hear(program, events[torch.arange(len(x), device=x.device)[:, None] < lengths.to(x.device)])
+
     def listen(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Hear a batch x (T, B, I) of training: claim a program if it is time, remember what the newest has heard.
 

@@ -8,6 +8,7 @@ import torch
 
 import nsm
 from nsm import Repertoire
+from nsm.training.evaluation import VALIDATION, evaluate
 from nsm.training.loop import build, train
 from nsm.training.run import RunDirectory
 from training.small_runs import contents, continual
@@ -104,6 +105,51 @@ def test_a_task_that_asks_for_something_else_after_the_same_inputs_is_not_notice
         learner.step(experiment.task, other, step)
     assert int(learner.machine.claimed) == 1
     assert int(learner.machine.age) == 40
+
+
+def labelled(iterations, **changes):
+    experiment = growing(iterations, **changes)
+    return replace(experiment, machine=replace(experiment.machine, repertoire=replace(QUICK, labels=True)))
+
+
+def test_labels_give_every_task_a_program_from_its_first_batch_on():
+    experiment = labelled(100)
+    learner = build(experiment, "fused")
+    programs = learner.machine.programs
+    for part in (0, 2, 0):
+        learner.part, before = part, [weights_of(program) for program in programs]
+        (batch,) = of_task(experiment, part, 1)
+        learner.step(experiment.task, batch, part)
+        moved = [not torch.equal(a, weights_of(program)) for a, program in zip(before, programs, strict=True)]
+        assert moved == [index == part for index in range(5)]
+    heard = learner.machine.familiarity.counts.sum(dim=1) > 0
+    assert heard.tolist() == [True, False, True, False, False]
+
+
+def test_labels_choose_who_is_evaluated(tmp_path):
+    """After each phase every task is answered by its own program, whatever the routing would say."""
+    run = nsm.train(labelled(8, batch_size=16), out=tmp_path)
+    programs = run.machine("last").programs
+    last = run.outcome().phases[-1]
+    for program, (name, task) in zip(programs, run.experiment.task.parts.items(), strict=False):
+        figures = evaluate(program, task, 6, 0, VALIDATION).averages()
+        assert figures["bit_accuracy"] == pytest.approx(last[name], abs=1e-6)
+
+
+def test_an_interrupted_run_with_labels_equals_a_straight_one(tmp_path):
+    train(labelled(12), tmp_path / "straight", "fused")
+    interrupted_at(7, labelled(12), tmp_path / "resumed")
+    train(labelled(12), tmp_path / "resumed", "fused")
+    assert contents(tmp_path / "resumed") == contents(tmp_path / "straight")
+
+
+def test_labels_need_one_task_after_another_and_enough_programs():
+    experiment = labelled(8)
+    with pytest.raises(nsm.UserError, match="task labels need a curriculum of one task after another"):
+        replace(experiment, schedule=replace(experiment.schedule, curriculum=None))
+    few = replace(experiment.machine, repertoire=Repertoire(count=3, labels=True))
+    with pytest.raises(nsm.UserError, match="one program for each of the 4 tasks, and has 3"):
+        replace(experiment, machine=few)
 
 
 def test_persistent_memory_is_refused():

@@ -74,6 +74,8 @@ class Schedule:
     """η_0, the weight of the loss on keys l_p in the first iteration; 0 turns it off."""
     key_loss_decay: float = 0.9
     """η is multiplied by this factor every iteration."""
+    consolidation: float = 0.0
+    """Continual learning: λ of elastic weight consolidation, which holds the weights that earlier tasks need."""
     log_every: int = 100
     """Iterations between lines of metrics."""
     evaluate_every: int = 1_000
@@ -103,7 +105,7 @@ class Schedule:
             at_least(name, getattr(self, name), 1)
         for name in ("stop_when_solved", "wiped_steps"):
             at_least(name, getattr(self, name), 0)
-        for name in ("cell_noise", "key_loss", "key_loss_decay", "solved_loss", "rewind"):
+        for name in ("cell_noise", "key_loss", "key_loss_decay", "consolidation", "solved_loss", "rewind"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < float("inf"):
                 raise UserError(f"{name} must be at least 0, was {value!r}")
@@ -116,6 +118,8 @@ class Schedule:
                 )
             if self.rewind:
                 raise UserError("rewind must be 0 for continual learning: losses of different phases can't be compared")
+        if self.consolidation and (self.curriculum is None or self.curriculum.comparable):
+            raise UserError("consolidation must be 0 without a curriculum of one task after another")
         if self.wiped_steps and not self.persistent:
             raise UserError(f"wiped_steps must be 0 unless memory is persistent, was {self.wiped_steps}")
         if self.persistent and self.random_slots:
@@ -149,6 +153,17 @@ class Experiment:
             raise UserError(
                 "persistent memory and a repertoire exclude each other: each program has a memory of its own"
             )
+        if self.schedule.consolidation and self.machine.repertoire is not None:
+            raise UserError("consolidation must be 0 with a repertoire, whose earlier programs are frozen")
+        repertoire, curriculum = self.machine.repertoire, self.schedule.curriculum
+        if repertoire is not None and repertoire.labels:
+            if curriculum is None or curriculum.comparable:
+                raise UserError("task labels need a curriculum of one task after another")
+            if repertoire.count < len(self.task.part_names):
+                raise UserError(
+                    f"with task labels a repertoire needs one program for each of the {len(self.task.part_names)} "
+                    f"tasks, and has {repertoire.count}"
+                )
         if self.schedule.persistent and self.processes > 1:
             raise UserError("persistent memory needs a single process: it belongs to a whole batch")
         if at_least("seed", self.seed, 0) >= LIMIT:

@@ -23,6 +23,7 @@ from nsm.pytree import tree_map
 from nsm.tasks import Batch, Task
 from nsm.training import checkpoints
 from nsm.training.checkpoints import Checkpoint
+from nsm.training.consolidation import FISHER, SEQUENCES, Consolidation
 from nsm.training.distribution import ALONE, Distribution
 from nsm.training.experiment import Experiment
 from nsm.training.losses import counted, known, loss_and_gradient
@@ -48,20 +49,74 @@ def memory_state(machine: Machine, saved: dict[str, torch.Tensor]) -> Any:
 
 
 class Learner(ABC):
-    """A machine with all weights in one flat buffer, and the optimiser on it."""
+    """A machine in training, as the loop sees it."""
 
     def __init__(self, machine: Machine, experiment: Experiment) -> None:
         self.machine, self.experiment, self.schedule = machine, experiment, experiment.schedule
-        self.flat, self.gradient = flatten(machine)
-        self.optimiser = FlatOptimiser(experiment.optimiser, self.flat, self.gradient)
         self.ranks: Distribution = ALONE
         self.noisy = True
         """Whether the schedule's cell noise is on."""
+        self.part = 0
+        """The number of the part of the task that is drawn most now: a task label."""
         self.memory: Any = None
         """The memory's state after the last batch, in tensors, if memory is persistent."""
 
+    @abstractmethod
     def step(self, task: Task, batch: Batch, step: int) -> float:
         """Make an update; returns the batch's loss without l_p. All randomness follows from the seed and the step."""
+
+    @abstractmethod
+    def check(self, step: int) -> None:
+        """Raise Diverged if the update of iteration `step` left a weight that is not finite."""
+
+    @abstractmethod
+    def prepare(self, task: Task) -> None:
+        """Compile, so that the first iteration takes no longer than the others; nothing else changes."""
+
+    @abstractmethod
+    def optimiser_tensors(self) -> dict[str, torch.Tensor]:
+        """All that updates depend on besides the weights, for checkpoints."""
+
+    @abstractmethod
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Load what `optimiser_tensors` returned."""
+
+    @abstractmethod
+    def consolidate(self, task: Task, step: int) -> None:
+        """A task ends with iteration `step`: hold the weights that it needs, as strongly as the schedule says."""
+
+    def told(self, part: int) -> Machine:
+        """The machine that is evaluated on the part of this number: always the same one, unless it uses task labels."""
+        return self.machine
+
+    def memory_tensors(self) -> dict[str, torch.Tensor]:
+        """Persistent memory as a checkpoint has it."""
+        found = {} if self.memory is None else self.memory._asdict()
+        return {name: leaf for name, leaf in found.items() if leaf is not None}
+
+    def resume(self, path: Path, checkpoint: Checkpoint) -> None:
+        """Load the checkpoint read from `path`; all of it is checked first."""
+        check(path / checkpoints.MODEL, checkpoint.model, self.machine.state_dict())
+        check(path / checkpoints.OPTIMISER, checkpoint.optimiser, self.optimiser_tensors())
+        memory = memory_state(self.machine, checkpoint.memory)
+        if memory is not None and not (self.schedule.persistent and len(memory[0]) == self.schedule.batch_size):
+            raise UserError(f"{path / checkpoints.MEMORY} is damaged: it does not fit the batches of this run")
+        self.machine.load_state_dict(checkpoint.model)
+        self.restore(checkpoint.optimiser)
+        self.memory = memory
+
+
+class GradientLearner(Learner):
+    """All weights in one flat buffer, an optimiser on it, and a gradient from either backend."""
+
+    def __init__(self, machine: Machine, experiment: Experiment) -> None:
+        super().__init__(machine, experiment)
+        self.flat, self.gradient = flatten(machine)
+        self.optimiser = FlatOptimiser(experiment.optimiser, self.flat, self.gradient)
+        strength = self.schedule.consolidation
+        self.consolidation = Consolidation(strength, self.flat) if strength else None
+
+    def step(self, task: Task, batch: Batch, step: int) -> float:
         slots, noise = self._draw(task, batch, step)
         if step < self.schedule.wiped_steps:
             self.memory = None
@@ -74,6 +129,8 @@ class Learner(ABC):
         penalty = eta * self.machine.program_loss() if eta > 1e-12 else None
         if penalty is not None and penalty.requires_grad:  # a constant 0 without keys, as in a MANN
             penalty.backward()
+        if self.consolidation is not None:
+            self.consolidation.pull(self.gradient)
         # Before the update, so that the weights stay finite.
         if not math.isfinite(loss):
             raise Diverged(f"the loss became {loss} at iteration {step + 1}; the first bad tensor is {self._bad()}")
@@ -83,33 +140,34 @@ class Learner(ABC):
         return loss
 
     def check(self, step: int) -> None:
-        """Raise Diverged if the update of iteration `step` left a weight that is not finite."""
         if not _finite(self.flat):
             raise Diverged(f"a weight is not finite after iteration {step}; the first bad tensor is {self._bad()}")
 
     def prepare(self, task: Task) -> None:
-        """Compile, so that the first iteration takes no longer than the others; nothing else changes."""
         batch = task.batch(self.experiment.seed, 0, 0, 1)
         self._gradients(task, batch, *self._draw(task, batch, 0))
         self.memory = None
         spare = [torch.zeros_like(self.flat[:16]) for _ in range(2)]
         FlatOptimiser(self.experiment.optimiser, *spare).step(0.0)
 
-    def memory_tensors(self) -> dict[str, torch.Tensor]:
-        """Persistent memory as a checkpoint has it."""
-        found = {} if self.memory is None else self.memory._asdict()
-        return {name: leaf for name, leaf in found.items() if leaf is not None}
+    def optimiser_tensors(self) -> dict[str, torch.Tensor]:
+        held = {} if self.consolidation is None else self.consolidation.state()
+        return {**self.optimiser.state(), **held}
 
-    def resume(self, path: Path, checkpoint: Checkpoint) -> None:
-        """Load the checkpoint read from `path`; all of it is checked first."""
-        check(path / checkpoints.MODEL, checkpoint.model, self.machine.state_dict())
-        check(path / checkpoints.OPTIMISER, checkpoint.optimiser, self.optimiser.state())
-        memory = memory_state(self.machine, checkpoint.memory)
-        if memory is not None and not (self.schedule.persistent and len(memory[0]) == self.schedule.batch_size):
-            raise UserError(f"{path / checkpoints.MEMORY} is damaged: it does not fit the batches of this run")
-        self.machine.load_state_dict(checkpoint.model)
-        self.optimiser.restore(checkpoint.optimiser)
-        self.memory = memory
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        self.optimiser.restore(tensors)
+        if self.consolidation is not None:
+            self.consolidation.restore(tensors)
+
+    def consolidate(self, task: Task, step: int) -> None:
+        if self.consolidation is None:
+            return
+        fisher = torch.zeros_like(self.flat)
+        for batch in task.batches(self.experiment.seed, FISHER, step, step + SEQUENCES, 1):
+            self.gradient.fill_(0)
+            self._gradients(task, batch, *self._draw(task, batch, step))
+            fisher.addcmul_(self.gradient, self.gradient, value=1 / SEQUENCES)
+        self.consolidation.hold(fisher)
 
     @abstractmethod
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
@@ -157,7 +215,7 @@ def _finite(flat: torch.Tensor) -> bool:
     return math.isfinite(total) or bool(torch.isfinite(flat).all())
 
 
-class ReferenceLearner(Learner):
+class ReferenceLearner(GradientLearner):
     """The reference backend with autograd, on any device."""
 
     def _gradients(self, task: Task, batch: Batch, slots: int | None, noise: Noise) -> float:
@@ -175,7 +233,7 @@ class ReferenceLearner(Learner):
         return loss.item()
 
 
-class FusedLearner(Learner):
+class FusedLearner(GradientLearner):
     """The kernels without autograd: forward pass, loss and backward pass, chunk by chunk of the batch, so that what the
     backward pass needs is still in the cache."""
 

@@ -245,14 +245,14 @@ class _Loop:
     # --- what is drawn ------------------------------------------------------------------------------------------------
 
     def _task(self) -> Task:
-        """The task as it is drawn from now on; also turns cell noise on or off."""
+        """The task as it is drawn from now on; tells the learner its part, and whether there is noise."""
         task, curriculum = self.experiment.task, self.schedule.curriculum
         if curriculum is None:
             return task
         if not self.progress.weights:
             self.progress.weights = list(curriculum.start(task))
         weights = tuple(self.progress.weights)
-        self.learner.noisy = curriculum.noisy(task, weights)
+        self.learner.noisy, self.learner.part = curriculum.noisy(task, weights), weights.index(max(weights))
         return task.weighted(weights)
 
     def _batches(self, task: Task) -> Iterator[Batch]:
@@ -271,6 +271,7 @@ class _Loop:
         if not curriculum.comparable and (after != before or progress.step == iterations):
             progress.phases.append(self.ranks.led(self._accuracies, task))
             line["accuracies"] = progress.phases[-1]
+            self.learner.consolidate(task, progress.step)
         progress.weights = list(after)
         return after != before
 
@@ -281,7 +282,7 @@ class _Loop:
         schedule, progress = self.schedule, self.progress
         line["validation"] = self.ranks.led(self._validation, task)
         if schedule.follow_test:
-            line["test"] = self.ranks.led(self._figures, self.experiment.task.tested, TEST)
+            line["test"] = self.ranks.led(self._figures, self.experiment.task.tested, TEST, self.machine)
             _check_finite(line["test"], f"the test loss became {line['test']['loss']} at iteration {progress.step}")
         loss = line["validation"]["loss"]
         if schedule.curriculum is not None and not schedule.curriculum.comparable:
@@ -308,13 +309,14 @@ class _Loop:
         """
         step = self.progress.step
         self.learner.check(step)
-        figures = self._figures(task.validated, VALIDATION, tight=self.schedule.random_slots)
+        machine = self.learner.told(self.learner.part)
+        figures = self._figures(task.validated, VALIDATION, machine, tight=self.schedule.random_slots)
         _check_finite(figures, f"the validation loss became {figures['loss']} at iteration {step}")
         return figures
 
-    def _figures(self, task: Task, stream: int, tight: bool = False) -> dict[str, float]:
+    def _figures(self, task: Task, stream: int, machine: Machine, tight: bool = False) -> dict[str, float]:
         sums = evaluate(
-            self.machine,
+            machine,
             task,
             self.schedule.validation_sequences,
             self.experiment.seed,
@@ -326,7 +328,10 @@ class _Loop:
         return sums.averages()
 
     def _accuracies(self, task: Task) -> dict[str, float]:
-        return {name: self._figures(part, VALIDATION)["bit_accuracy"] for name, part in task.parts.items()}
+        return {
+            name: self._figures(part, VALIDATION, self.learner.told(number))["bit_accuracy"]
+            for number, (name, part) in enumerate(task.parts.items())
+        }
 
 
 def _check_finite(figures: dict[str, float], otherwise: str) -> None:

@@ -59,7 +59,7 @@ def save(run: RunDirectory, learner: Learner, progress: Progress, clock: Clock, 
     learner.check(progress.step)
     progress.metrics_position, progress.metrics_sha256 = metrics.sync(), metrics.digest
     state = {name: value for name, value in vars(progress).items() if name != "step"}
-    tensors = learner.machine.state_dict(), learner.optimiser.state(), learner.memory_tensors()
+    tensors = learner.machine.state_dict(), learner.optimiser_tensors(), learner.memory_tensors()
     checkpoints.save(run.checkpoints, Checkpoint(progress.step, *tensors, state))
     run.set_clock(asdict(clock))
     checkpoints.prune(run.checkpoints, learner.schedule.keep_checkpoints, progress.step)
