@@ -9,4 +9,14 @@ RECIPES = (
 SUBTASKS = ("copy", "repeat-copy", "associative-recall", "priority-sort")
 """Tasks that can be joined by +."""
 ENGINES = ("local", "ray")
-EXPERIMENTS = ("single", "ablation", "sequencing", "continual", "factorial", "fewshot", "babi", "babi-tasks")
+EXPERIMENTS = (
+    "single",
+    "ablation",
+    "sequencing",
+    "continual",
+    "factorial",
+    "complete",
+    "fewshot",
+    "babi",
+    "babi-tasks",
+)

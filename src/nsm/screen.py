@@ -1,4 +1,4 @@
-"""What a terminal shows: text as it is, and how fast something goes."""
+"""Output to a terminal: literal text, tables, and how fast something runs."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ def say(sentence: str) -> None:
     print(printable(sentence), file=sys.stderr, flush=True)
 
 
+def many(count: int, noun: str) -> str:
+    """A number of things in words: "1 run", "2 runs"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def about(seconds: float) -> str:
     """A duration in words: "about 25 minutes"."""
     for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
@@ -58,7 +63,7 @@ def about(seconds: float) -> str:
 
 
 class Pace:
-    """The pace of this process and the time that is left; what earlier processes did before it doesn't count."""
+    """The pace of this process and the time left; what earlier processes did doesn't count."""
 
     def __init__(self, total: float) -> None:
         self.total, self.begun = total, False

@@ -20,9 +20,10 @@ from nsm.commands import tables
 from nsm.experiments import campaign, params, recipes
 from nsm.experiments.engines import Job, Status, local
 from nsm.experiments.engines.local import Local
-from nsm.experiments.paper import EXPERIMENTS, SEQUENCING, SINGLE, Cell, cells
+from nsm.experiments.paper import COMPLETE, EXPERIMENTS, SEQUENCING, SINGLE, Cell, cells
 from nsm.experiments.results import collect
 from nsm.experiments.summary import summarise
+from nsm.machine import Machine
 from nsm.programs import Programs
 from nsm.training.result import Outcome, Score
 from nsm.training.run import RunDirectory
@@ -36,14 +37,19 @@ EXPECTED = {
     "sequencing": [f"{task}/{model}" for task in SEQUENCING for model in ("ntm", "nutm")],
     "continual": [
         f"{row}/{model}"
-        for model in ("ntm", "nutm")
-        for row in ("continual", "continual-lstm", "continual-noisy" if model == "nutm" else "continual-growing")
+        for model, others in (("ntm", ("growing", "labels", "ewc")), ("nutm", ("noisy",)))
+        for row in ("continual", "continual-lstm", *(f"continual-{other}" for other in others))
     ],
     "factorial": [
         f"{task}/{model}-{scale}"
         for task in ("associative-recall", "repeat-copy", "copy+repeat-copy")
         for model in ("ntm", "nutm")
         for scale in ("large", "small")
+    ],
+    "complete": [
+        f"{task}/{model}"
+        for task in ("associative-recall", SEQUENCING[1], SEQUENCING[3])
+        for model in ("nutm", "nutm-complete")
     ],
     "fewshot": [
         f"omniglot-{classes}{memory}/{model}"
@@ -67,6 +73,16 @@ def test_every_cell_is_a_run_of_its_task(experiment, preset):
     for cell in found:
         cell.experiment.check()
         assert (cell.experiment.machine.programs is None) == cell.model.startswith(("ntm", "mann", "dnc"))
+
+
+@pytest.mark.parametrize("task", COMPLETE)
+def test_complete_machines_store_everything_in_as_many_weights(task):
+    nutm, complete = (cell.experiment for cell in cells("complete", only=task))
+    assert nutm.machine.programs.parts == ("interface",)
+    assert complete.machine.programs.parts == ("interface", "state", "output")
+    ours, theirs = (Machine.from_config(run.machine).parameter_count for run in (complete, nutm))
+    assert ours == pytest.approx(theirs, rel=0.01)
+    assert (complete.task, complete.schedule, complete.optimiser) == (nutm.task, nutm.schedule, nutm.optimiser)
 
 
 def test_the_variants_of_the_ablation():
@@ -328,7 +344,7 @@ def test_every_experiment_yields_its_table(everything):
         lines = re.findall(rf"^{experiment}: (\d+)/{len(names)} runs.*; .* done$", done.stderr, re.M)
         assert lines == [str(number) for number in range(1, len(names) + 1)]
     first = done.stderr.splitlines()[0]
-    assert re.match(r"all: \d+ runs, about \d+ (s|minutes) to go by a rough estimate", first)
+    assert re.match(r"all: \d+ runs, about \d+ (s|minutes) to go \(rough estimate\)", first)
     single = {(row["row"], row["model"]): row for row in document["single"]}
     assert single["repeat-copy", "nutm"]["published"] == 366.69
     assert single["ngrams", "ntm"]["measure"] == "cross_entropy_bits"
@@ -378,8 +394,8 @@ def test_few_shot_learning_has_a_table_by_presentation(everything, nsm):
 
 def test_what_another_experiment_has_run_is_copied_not_run_again(everything):
     root, done = everything
-    assert "ablation: 2 runs were finished by other experiments" in done.stderr
-    assert "factorial: 4 runs were finished by other experiments" in done.stderr
+    assert "ablation: 2 runs copied from other experiments" in done.stderr
+    assert "factorial: 4 runs copied from other experiments" in done.stderr
     for row, model, twin in (("associative-recall", "ntm", "ntm-large"), ("repeat-copy", "nutm", "nutm-small")):
         run = root / "single" / "paper-2" / row / model / "seed-0"
         copied = root / "factorial" / "paper-2" / row / twin / "seed-0"
@@ -418,7 +434,7 @@ def test_results_that_were_kept_are_not_run_again(everything, nsm, tmp_path):
     said = nsm("reproduce", "all", "--seeds", 1, *options, "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out) == json.loads(done.stdout)
-    assert "single: 12 runs have their results in " in said.err
+    assert "single: results of 12 runs found in " in said.err
     assert not list(runs.rglob("seed-*"))
 
     said = nsm("reproduce", "factorial", "--seeds", 2, *options, "--only", "associative-recall", "--json")

@@ -424,6 +424,26 @@ def test_half_a_factorial_tells_nothing_and_one_cut_short_was_not_run(root):
     assert beyond.factorial(Evidence(None, root / "cut")).verdict.status == "not yet run"
 
 
+def test_complete_machines_are_compared_with_stored_interfaces(root):
+    assert beyond.complete(Evidence(None, root)) is None
+    task = "associative-recall"
+    keep(root, "complete", "default", task, "nutm", 0, solved=100)
+    assert beyond.complete(Evidence(None, root)).finding == "No task has been run with both machines."
+    # Of eight seeds each, NUTM solves all, the complete machine two.
+    for seed in range(8):
+        keep(root, "complete", "default", task, "nutm", seed, solved=100)
+        keep(root, "complete", "default", task, "nutm-complete", seed, solved=300 if seed < 2 else None)
+    section = beyond.complete(Evidence(None, root))
+    assert section.verdict.status == "measured"
+    wanted = f"Of 1 task, complete machines solve significantly more often in 0 and less often in 1 ({task})."
+    assert section.finding == wanted
+    rows = [tuple(row) for row in table(section, "stored").rows]
+    assert [(row[1], row[3], row[5]) for row in rows] == [("interface", "8 of 8", "100"), ("all", "2 of 8", "300")]
+    ((_, points, interval, *_),) = table(section, "points solved").rows
+    assert points == "-75"
+    assert interval.endswith("to -28")
+
+
 def test_longer_sequences_have_every_seed_under_every_settings(root):
     assert beyond.longer_sequences(Evidence(None, root)) is None
     for settings, wrong in (("paper", (0.5, 10.0, 300.0)), ("default", (0.0, 0.0, 0.25)), ("default-50", (480.0,))):
@@ -598,7 +618,7 @@ def test_executions_are_drawn_from_the_best_machines(trained_runs):
     figure = next(block for block in section.blocks if isinstance(block, Picture)).draw()
     assert len(figure.axes) == 5
     assert claims(section)["priority-sort: programs depend on the phase"] == "not yet run"
-    assert table(section, "by chance").rows[0][:2] == ("copy", "NUTM, default settings")
+    assert table(section, "chance level").rows[0][:2] == ("copy", "NUTM, default settings")
 
 
 def test_perseveration_is_drawn_of_a_failed_ntm(trained_runs):
@@ -643,7 +663,7 @@ def test_a_head_that_changes_programs_when_decoding_begins_depends_on_the_phase(
     rows = {row[0]: row for row in table(section, "the paper's claim").rows}
     assert rows["copy: programs depend on the phase"][1:] == ("2 of 3 machines; 0.000 to 1.000 of 1.00 bits", "yes")
     assert rows["ngrams: programs depend on the phase"][1:] == ("0 of 1 machines; 0.000 of 1.00 bits", "no")
-    assert [row[3:5] for row in table(section, "by chance").rows] == [
+    assert [row[3:5] for row in table(section, "chance level").rows] == [
         *[("1.000", "1.00")] * 2,
         *[("0.000", "1.00")] * 2,
     ]

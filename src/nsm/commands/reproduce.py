@@ -15,7 +15,7 @@ from nsm.checks import UserError, at_least, choose
 from nsm.commands.options import DataDir, Integer, option
 from nsm.data.source import look_in
 from nsm.names import BACKENDS, ENGINES, EXPERIMENTS, PRESETS
-from nsm.screen import console, say
+from nsm.screen import console, many, say
 from nsm.training.signals import Interrupted
 
 if TYPE_CHECKING:
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 class Reproduce:
     """Run an experiment of the paper and print its table beside the published numbers.
 
-    Takes minutes to days; the command begins with an estimate. The same command resumes unfinished runs and skips
-    finished ones. Ends with code 1 if a run failed, 75 if it was stopped.
+    Takes minutes to days; an estimate is printed first. The same command resumes unfinished runs and skips finished
+    ones. Ends with code 1 if a run failed, 75 if it was stopped.
 
-    Beyond the paper, factorial combines models with scales of initial weights, and babi-tasks trains each task alone.
+    Not in the paper: factorial combines models with scales of initial weights, complete stores all networks as
+    programs, babi-tasks trains each task alone.
 
     Example: nsm reproduce single --seeds 5 --jobs 2
 
@@ -38,19 +39,19 @@ class Reproduce:
     """
 
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
-    """params, single, ablation, sequencing, continual, fewshot, babi, all; beyond the paper: factorial, babi-tasks."""
+    """params, single, ablation, sequencing, continual, fewshot, babi or all; factorial, complete, babi-tasks."""
     preset: str = "paper"
-    """paper (its settings), default (what learns reliably) or authors (settings of the published code)."""
+    """Settings: paper (as published), default (learns reliably) or authors (those of the published code)."""
     seeds: int = 5
     """Runs per cell, with seeds 0, 1, …"""
     jobs: int = 2
-    """Runs at a time, with one thread each."""
+    """Number of runs at a time, one thread each."""
     engine: str = "local"
     """local (processes on this machine) or ray (a Ray cluster; needs stored-programs[ray])."""
     address: Annotated[str | None, option("STR", "a new cluster on this machine")] = None
     """Address of an existing Ray cluster: host:port or auto."""
     only: Annotated[str | None, option("STR", "all")] = None
-    """Only the cell or row of this name (copy/nutm, copy), or all cells whose name contains it; several with commas."""
+    """Only the cell or row with this name (copy/nutm, copy), else cells containing it; separate several with commas."""
     budget: Annotated[Integer, option("INT", "the paper's")] = None
     """At most this many iterations per run."""
     out: Path = Path("runs")
@@ -72,7 +73,7 @@ class Reproduce:
         at_least("jobs", self.jobs, 1)
         choose("engine", self.engine, ENGINES)
         if self.address is not None and self.engine != "ray":
-            raise UserError(f"--address needs --engine ray, was {self.engine}")
+            raise UserError(f"--address needs --engine ray, the engine was {self.engine}")
         if self.budget is not None:
             at_least("budget", self.budget, 1)
         if self.results is not None and not self.results.is_dir():
@@ -92,9 +93,9 @@ class Reproduce:
         if self.results is not None:  # all tables of collected results, before the first run starts
             for name, planned in plans.items():
                 missing = sum(job not in kept[name] and not job.directory.exists() for job in planned)
-                words = f"not repeated, {missing} are missing" if missing else "not repeated"
                 if kept[name]:
-                    say(f"{name}: {len(kept[name])} runs have their results in {self.results}: {words}")
+                    words = f"results of {many(len(kept[name]), 'run')} found in {self.results}, not repeated"
+                    say(f"{name}: {words}" + (f"; {many(missing, 'run')} to train" if missing else ""))
                 document[name] = self._table(name, planned, kept[name])
         if plans:
             left = [job for name, planned in plans.items() for job in planned if job not in kept[name]]
@@ -161,13 +162,13 @@ class Reproduce:
         engine: Engine,
         shown: list[dict[str, object]] | None,
     ) -> tuple[list[dict[str, object]], list[str]]:
-        """The table of an experiment, printed unless it equals the one `shown`, and why runs failed."""
+        """The table of an experiment, printed unless it equals the one `shown`, and the reasons why runs failed."""
         from nsm.commands import tables
         from nsm.experiments import campaign
 
         left = [job for job in planned if job not in published]
         if adopted := campaign.adopt(left, self.out, self.backend):
-            say(f"{name}: {adopted} runs were finished by other experiments: copied")
+            say(f"{name}: {many(adopted, 'run')} copied from other experiments, which had finished them")
         with tables.Display(name, left) as tick:
             ended = campaign.run(left, engine, tick)
         interrupted = len(ended) < len(left) or any(status.word == "interrupted" for status in ended.values())

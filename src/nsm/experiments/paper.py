@@ -102,6 +102,11 @@ class Cell:
         return self.experiment.task.measures[0]
 
 
+CONSOLIDATION = 1000.0
+"""λ of elastic weight consolidation in the comparison of continual learning (docs/howto/continual-learning.md)."""
+COMPLETE = {"associative-recall": 56, SEQUENCING[1]: 87, SEQUENCING[3]: 109}
+"""Units with which a complete machine has as many weights as NUTM has in the paper, within 1 %."""
+
 STATIC_AND_STORED: tuple[Model, Model] = ("ntm", "nutm")
 
 
@@ -147,8 +152,14 @@ def _continual(preset: Preset) -> Iterator[Cell]:
         yield Cell("continual-lstm", model, replace(run, machine=lstm))
         if run.machine.programs is not None:
             yield Cell("continual-noisy", model, replace(run, machine=recipes.with_noisy_probabilities(run.machine)))
-        else:  # not in the paper: whole machines as programs
-            yield Cell("continual-growing", model, recipes.continual(model, preset, growing=True))
+        else:  # not in the paper: whole machines as programs, without labels and with, and a penalty against forgetting
+            growing = recipes.continual(model, preset, growing=True)
+            yield Cell("continual-growing", model, growing)
+            assert growing.machine.repertoire is not None
+            labelled = replace(growing.machine, repertoire=replace(growing.machine.repertoire, labels=True))
+            yield Cell("continual-labels", model, replace(growing, machine=labelled))
+            held = replace(run.schedule, consolidation=CONSOLIDATION)
+            yield Cell("continual-ewc", model, replace(run, schedule=held))
 
 
 def _factorial(preset: Preset) -> Iterator[Cell]:
@@ -166,6 +177,18 @@ def _factorial(preset: Preset) -> Iterator[Cell]:
             for scale, fan in (("large", "head"), ("small", "memory")):
                 machine = replace(run.machine, interface=replace(run.machine.interface, fan=fan))
                 yield Cell(task, f"{model}-{scale}", replace(run, machine=machine))
+
+
+def _complete(preset: Preset) -> Iterator[Cell]:
+    """Not in the paper: machines that also store controller and output layer, beside NUTM with as many weights."""
+    for task, size in COMPLETE.items():
+        nutm = recipes.find(task)("nutm", preset)
+        yield Cell(task, "nutm", nutm)
+        machine = nutm.machine
+        assert machine.programs is not None
+        programs = replace(machine.programs, parts=("interface", "state", "output"))
+        machine = replace(machine, programs=programs, controller=replace(machine.controller, size=size))
+        yield Cell(task, "nutm-complete", replace(nutm, machine=machine))
 
 
 def _few_shot(preset: Preset) -> Iterator[Cell]:
@@ -196,6 +219,7 @@ EXPERIMENTS = {
     "sequencing": _sequencing,
     "continual": _continual,
     "factorial": _factorial,
+    "complete": _complete,
     "fewshot": _few_shot,
     "babi": _question_answering,
     "babi-tasks": _question_answering_singly,

@@ -48,7 +48,7 @@ _SETTINGS: Any = {
     "legend.fontsize": 8,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
-    # The same figure is the same file: nothing random and no date in it.
+    # The same figure gives the same file: no random identifiers and no date.
     "svg.hashsalt": "nsm",
     "svg.fonttype": "none",
 }
@@ -56,13 +56,13 @@ _SETTINGS: Any = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The style, without leaving a trace in matplotlib's own settings."""
+    """Apply the style, leaving matplotlib's own settings unchanged."""
     with matplotlib.rc_context(_SETTINGS):
         yield
 
 
 def figure(draw: Callable[P, F]) -> Callable[P, F]:
-    """A function that draws, drawing in the style."""
+    """Decorate a function that draws to use the style."""
 
     @wraps(draw)
     def drawn(*arguments: P.args, **options: P.kwargs) -> F:
@@ -73,13 +73,13 @@ def figure(draw: Callable[P, F]) -> Callable[P, F]:
 
 
 def colour(index: int) -> str:
-    """The colour of a series; after the last they begin again."""
+    """The colour of a series; after the last colour they repeat."""
     return SERIES[index % len(SERIES)]
 
 
 def named(model: str) -> str:
     """A model's name for people, its acronyms in capitals: NTM-2-heads, key-value."""
-    return re.sub(r"\b(ntm|nutm|mann|dnc|lrua)\b", lambda found: found[0].upper(), model)
+    return re.sub(r"\b(ntm|nutm|mann|dnc|lrua|ewc)\b", lambda found: found[0].upper(), model)
 
 
 def looks(models: Iterable[str]) -> dict[str, tuple[str, Any]]:
@@ -89,7 +89,7 @@ def looks(models: Iterable[str]) -> dict[str, tuple[str, Any]]:
 
 
 def rendered(figure: Figure, suffix: str) -> bytes:
-    """A figure as a file: svg and pdf are drawings, png is made of points."""
+    """A figure as the bytes of a file, svg, pdf or png."""
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)
     drawn = io.BytesIO()
     with styled():

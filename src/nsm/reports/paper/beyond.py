@@ -83,6 +83,60 @@ def _contrasts(factor: str) -> dict[str, dict[str, float]]:
     return {**alone, "on average": {model: sign / 2 for model, sign in signs.items()}}
 
 
+# --- complete machines ------------------------------------------------------------------------------------------------
+
+
+@of_experiment(
+    "complete",
+    "Not in the paper: complete machines",
+    "The paper stores the interface network and leaves it at that: storing the state network, too, would encode the "
+    "whole machine. Here controller and output layer are programs as well, with fewer units, so that both machines "
+    "have as many weights.",
+    optional=True,
+)
+def complete(evidence: Evidence, settings: Settings, group: Group) -> Part:
+    """What stored state programs are worth. Left out where it was not run."""
+    rows: list[tuple[str, ...]] = []
+    gaps: list[tuple[str, ...]] = []
+    better: dict[str, list[str]] = {"more": [], "less": []}
+    for (row, model), summary in group.items():
+        if solved := summary.solving:
+            stored = "all" if model.endswith("complete") else "interface"
+            low, high = intervals.of_share(sum(solved), len(solved))
+            weights = f"{summary.finished[0].parameters:,}"
+            share = f"{sum(solved)} of {len(solved)}", f"{low:.0%} to {high:.0%}"
+            steps, wrong = number(summary.solved_steps, 0), number(summary.median)
+            rows.append((row, stored, weights, *share, steps, number(summary.solved_seconds, 0), wrong))
+    for row in dict.fromkeys(row for row, _ in group):
+        ours, theirs = group.get((row, "nutm-complete")), group.get((row, "nutm"))
+        if ours is None or theirs is None or not (ours.finished and theirs.finished):
+            continue
+        shares = intervals.of_shares([(1.0, ours.solving), (-1.0, theirs.solving)])
+        wrong_bits = intervals.of_means([(1.0, ours.figures), (-1.0, theirs.figures)])
+        gaps.append((row, *shares.texts(0, 100), *wrong_bits.texts()))
+        if shares.above_zero:
+            better["more"].append(row)
+        elif intervals.of_shares([(1.0, theirs.solving), (-1.0, ours.solving)]).above_zero:
+            better["less"].append(row)
+    columns = ("task", "stored", "weights", "solved", "95 % interval", "iterations", "seconds", "wrong bits")
+    caption = (
+        "Seeds that solve the task they are trained on, median iterations and seconds until then, and the median of "
+        "wrong bits per test sequence."
+    )
+    headings = ("task", "points solved", "95 % interval", "wrong bits", "95 % interval of these")
+    blocks = [
+        Table(columns, rows, words=2, caption=caption),
+        Table(headings, gaps, caption="The difference that complete machines make: all stored − interface stored."),
+    ]
+    told = " and ".join(f"{how} often in {len(names)}{_listed(names)}" for how, names in better.items())
+    finding = (
+        f"Of {len(gaps)} task{'s' * (len(gaps) != 1)}, complete machines solve significantly {told}."
+        if gaps
+        else "No task has been run with both machines."
+    )
+    return Part(finding, [], [*blocks, *learning("complete", settings, group, "wrong bits per test sequence")])
+
+
 # --- longer sequences -------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""What the paper claims, what we found, and the plain word for it."""
+"""What the paper claims, what we found, and the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nsm.reports.document import Table, Verdict
 
 REPRODUCED, PARTLY, NOT, NOT_YET = "reproduced", "partly", "not reproduced", "not yet run"
 MEASURED = "measured"
-"""The verdict on experiments that the paper does not have: it claims nothing about them."""
+"""The verdict on experiments that are not in the paper, which claims nothing about them."""
 RULE = (
     "Every section lists the paper's claims. Reproduced if every claim holds, partly if some do, not reproduced if "
     "none does. A difference between two models holds if its 95 % interval over seeds lies above zero. Runs that were "
@@ -19,7 +19,7 @@ RULE = (
 
 
 class Claim(NamedTuple):
-    """One thing that was published."""
+    """One published claim."""
 
     words: str
     ours: str = ""
@@ -35,14 +35,14 @@ class Claim(NamedTuple):
 
 
 def more(words: str, ours: Sequence[float], theirs: Sequence[float], digits: int = 1, times: float = 1) -> Claim:
-    """That one model has more of something than another, in the mean over seeds."""
+    """The claim that one model has a larger mean over seeds than another."""
     if not ours or not theirs:
         return Claim(words)
     return _compared(words, of_means([(1, ours), (-1, theirs)]), ours, theirs, digits, times)
 
 
 def oftener(words: str, ours: Sequence[bool], theirs: Sequence[bool]) -> Claim:
-    """That more seeds of one model learn their task than of another, in percentage points."""
+    """The claim that a larger share of seeds of one model solve their task than of another, in percentage points."""
     if not ours or not theirs:
         return Claim(words)
     return _compared(words, of_shares([(1, ours), (-1, theirs)]), ours, theirs, 1, 100)
@@ -59,9 +59,9 @@ def _compared(
 
 
 def best_within(words: str, ours: Sequence[float], limits: Sequence[tuple[float, float]], count: int) -> Claim:
-    """That the best of `count` seeds stays within a limit, or within one drawn from limits: value, probability.
+    """The claim that the best of `count` seeds stays within a limit; of several (value, probability) one is drawn.
 
-    Of more seeds every choice of `count` is equally likely, and the claim holds if most choices stay within.
+    With more seeds, every choice of `count` is equally likely, and the claim holds if most choices stay within.
     """
     if not ours or not limits:
         return Claim(words)
@@ -74,11 +74,11 @@ def best_within(words: str, ours: Sequence[float], limits: Sequence[tuple[float,
 
 
 def judge(claims: Sequence[Claim], finding: str, budget: int | None = None) -> Verdict:
-    """The verdict on some claims. Runs cut to a budget decide nothing; without claims something is just measured."""
+    """The verdict on some claims. Runs cut to a budget decide nothing; without claims a result is only measured."""
     held, missed, untold = (sum(claim.holds is kind for claim in claims) for kind in (True, False, None))
     counts = f" {held} of {len(claims)} claims hold" + (f", {untold} undecided." if untold else ".")
     if budget is not None:
-        return Verdict(NOT_YET, f"Only runs cut to {budget:,} iterations, which decide nothing: {finding}{counts}")
+        return Verdict(NOT_YET, f"Only runs of {budget:,} iterations, too few to decide: {finding}{counts}")
     if not claims:
         return Verdict(MEASURED, finding)
     if not held and not missed:

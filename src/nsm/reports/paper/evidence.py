@@ -20,7 +20,7 @@ Group = dict[tuple[str, str], Summary]
 
 
 class Trained(NamedTuple):
-    """A machine, and whose it is."""
+    """A trained machine, and where it comes from."""
 
     key: Key
     run: RunDirectory
@@ -40,12 +40,12 @@ class Evidence:
         self.paths: dict[Key, Path] = {}
         for root in self.roots:
             for key, path in results.find(root).items():
-                # A run goes before what was published of it, unless that has come further.
+                # A run replaces its published result, unless that has got further.
                 if key not in self.paths or results.read(path).rank >= results.read(self.paths[key]).rank:
                     self.paths[key] = path
 
     def settings(self, experiment: str) -> list[Settings]:
-        """The settings there are runs of an experiment with, the most telling first."""
+        """The settings that an experiment was run with, the most informative first."""
         names = {key.settings for key in self.paths if key.experiment == experiment}
         return sorted(filter(None, map(Settings.named, names)), key=lambda settings: settings.order)
 
@@ -59,12 +59,12 @@ class Evidence:
         return {name: summarise(c, paths[name]) for c in planned if (name := (c.row, c.model)) in paths}
 
     def groups(self, experiment: str) -> list[tuple[Settings, Group]]:
-        """All runs of an experiment by their settings, the most telling first: those only begun tell nothing."""
+        """All runs of an experiment by their settings, the most informative first; unfinished runs come last."""
         found = [(settings, self.group(experiment, settings)) for settings in self.settings(experiment)]
         return sorted(((settings, group) for settings, group in found if group), key=lambda pair: _untold(pair[1]))
 
     def machines(self, *experiments: str) -> list[Trained]:
-        """Every machine there is of runs that were not cut short, the most telling settings first, none twice."""
+        """Every machine of runs that were not cut short, the most informative settings first, none twice."""
         found: dict[Experiment, Trained] = {}
         for experiment in experiments:
             for settings in self.settings(experiment):
@@ -74,7 +74,7 @@ class Evidence:
         return list(found.values())
 
     def machine(self, experiment: str, row: str, model: str) -> Trained | None:
-        """The best machine of a cell, of the most telling settings that have one."""
+        """The best machine of a cell, from the most informative settings that have one."""
         for settings in self.settings(experiment):
             cell = (experiment, settings.directory, row, model)
             if found := self._machines(key for key in self.paths if key[:4] == cell):
@@ -82,7 +82,7 @@ class Evidence:
         return None
 
     def _machines(self, keys: Iterable[Key]) -> list[Trained]:
-        """The machines of some seeds: those that are published, and those of runs."""
+        """The machines of some seeds: the published ones, and those of runs."""
         places: dict[Path, tuple[Key, Outcome | None]] = {}
         for key, root in product(sorted(keys), self.roots):
             published, run = root / results.MODELS / key.cell, root / key.cell / f"seed-{key.seed}"

@@ -20,7 +20,7 @@ from nsm.reports.paper.evidence import Evidence, Group, Trained
 from nsm.reports.paper.section import Part, Section, of_experiment, section, spread
 
 SEQUENCES = 50
-"""Validation sequences that a machine is watched on: of all training lengths, the same ones for all machines."""
+"""Validation sequences that a machine is watched on: of all training lengths, the same for all machines."""
 TELLING = 0.1
 """Programs depend on the phase if their mutual information is a tenth of the maximum, and above chance level."""
 NEGLECTED = {
@@ -67,7 +67,7 @@ def executions(evidence: Evidence, watched: Sequence[Watched]) -> Section:
         every = [(machine, by_phase(machine.runs)) for machine in watched if machine.key.row == task]
         stored = [(machine, found[0]) for machine, found in every if found]
         rows += [_row(machine, found) for machine, found in stored]
-        # Uniform programs can't change: the table has them to show that the measure says so.
+        # Uniform programs can't change: they are in the table to show that the measure detects it.
         able = [found for machine, found in stored if machine.key.model != "uniform"]
         claims.append(_depends(task, able))
         pictures += _pictures(evidence, task)
@@ -77,21 +77,20 @@ def executions(evidence: Evidence, watched: Sequence[Watched]) -> Section:
         "programs depend on the phase."
     )
     table = Table(
-        ("task", "machine", "head", "bits", "of", "by chance", "p"),
+        ("task", "machine", "head", "bits", "maximum", "chance level", "p"),
         rows,
         words=3,
         caption=f"Mutual information between phase and program, in bits, on {SEQUENCES} validation sequences, for the "
-        "head where it is largest. Of: the maximum possible. By chance: the 95th percentile for the strongest head "
-        "when the phases of each sequence are shifted in a circle by a random number of steps. p: the share of 1,000 "
-        "shifts that reach as much.",
+        "head where it is largest. Maximum: the largest possible value. Chance level: the 95th percentile for the "
+        "strongest head when the phases of each sequence are shifted circularly by a random number of steps. p: the "
+        "share of 1,000 shifts that reach as much.",
     )
     paper = (
         "Figure 3 (a–c) and the appendix show where NUTM reads and writes and which programs it uses: one while "
         "reading the input, another while answering, and others as subtasks change. Here a phase is reading the input "
         "or answering, in one subtask. A claim holds if most machines of the task have a head whose programs share at "
         "least a tenth of the possible mutual information with the phase, and more than chance level. The figures "
-        "show the best machine of each task on the first test sequence, whatever it is, and on the best of the first "
-        "50."
+        "show the best machine of each task on the first test sequence and on the best of the first 50."
     )
     part = Part(finding if told else "There are no trained machines.", claims, [*([table] if rows else []), *pictures])
     return section(
@@ -121,7 +120,7 @@ def _row(machine: Watched, found: Association) -> tuple[str, ...]:
 
 
 def _pictures(evidence: Evidence, task: str) -> list[Block]:
-    """The best NUTM of a task on the first sequence of the test, and on the best."""
+    """The best NUTM of a task on the first test sequence, and on the best."""
     trained = evidence.machine("sequencing" if task in SEQUENCING else "single", task, "nutm")
     if trained is None:
         return []
@@ -177,7 +176,7 @@ def perseveration(evidence: Evidence, settings: Settings, group: Group) -> Part:
         if told
         else "There are too few seeds to compare the models."
     )
-    columns = ("sequence", "subtask", "by the paper's NTM", "NTM", "NUTM", "NTM − NUTM", "95 % interval", "seeds")
+    columns = ("sequence", "subtask", "in the paper's NTM", "NTM", "NUTM", "NTM − NUTM", "95 % interval", "seeds")
     caption = "Wrong bits per test sequence in every subtask, mean ± standard deviation over all seeds."
     table = [Table(columns, rows, words=3, caption=caption)] if rows else []
     pictures = _failures(evidence) if [settings] == evidence.settings("sequencing")[:1] else []
@@ -255,7 +254,7 @@ def clusters(watched: Sequence[Watched]) -> Section:
         "pair, and the interval is over pairs."
     )
     return section(
-        "Appendix: clusters of states", paper, Part(finding, claims, blocks), f"{len(gaps)} pairs of machines."
+        "Appendix: clusters of states", paper, Part(finding, claims, blocks), f"{_paired(gaps)} of machines."
     )
 
 
@@ -264,7 +263,11 @@ def _clearer(tasks: str, gaps: Sequence[float]) -> Claim:
     if not gaps:
         return Claim(words)
     found = of_means([(1, gaps)])
-    return Claim(words, f"{found.text(2)}; {len(gaps)} pairs", found.above_zero)
+    return Claim(words, f"{found.text(2)}; {_paired(gaps)}", found.above_zero)
+
+
+def _paired(gaps: Sequence[object]) -> str:
+    return f"{len(gaps)} pair{'s' * (len(gaps) != 1)}"
 
 
 def _pairs(keys: Sequence[Key]) -> list[tuple[Key, Key]]:

@@ -28,7 +28,7 @@ BEST = [best for _, best, _ in published.PUBLISHED_BABI_TASKS]
 MEANS = [mean for _, _, mean in published.PUBLISHED_BABI_TASKS]
 """The paper's errors with four programs: its best run, and the mean over ten."""
 ASIDE = 3
-"""The task whose training file is partly simulated where the released one is not to be had."""
+"""The task whose training file is partly simulated where the released one is not available."""
 STORIES = 50
 """Test stories on which the use of programs is measured."""
 
@@ -47,7 +47,7 @@ def question_answering(evidence: Evidence, settings: Settings, group: Group) -> 
     for programs, mean in published.PUBLISHED_BABI.items():
         limit, ours = mean + published.PUBLISHED_BABI_DEVIATION[programs], means[programs]
         words = f"{_name(programs)}: mean error at most one standard deviation above {mean} %"
-        told = f"{spread(ours, 1)} %, {len(ours)} seeds" if ours else ""
+        told = f"{spread(ours, 1)} %, {len(ours)} seed{'s' * (len(ours) != 1)}" if ours else ""
         claims.append(Claim(words, told, fmean(ours) <= limit if ours else None))
     claims.append(more("One program has a larger mean error than four", means[1], means[4]))
     known = [f"{spread(ours, 1)} % with p = {programs}" for programs, ours in means.items() if ours]
@@ -77,14 +77,14 @@ def _failed(errors: Sequence[float]) -> float:
 
 
 def _marks(group: Group) -> list[Block]:
-    """Notes on the data of every result; for unfinished runs, what their data set says today."""
+    """Notes on the data of every result; for unfinished runs, on the data set as it is now."""
     notes: list[str] = []
     for summary in group.values():
         notes += summary.notes
         try:
             notes += [] if summary.notes or summary.finished else summary.cell.experiment.task.notes
         except UserError:
-            continue  # the data set is not here
+            continue  # the data set is missing
     said = list(dict.fromkeys(notes))
     other = any(f"file of task {ASIDE} is not the released one" in note for note in said)
     mark = f"Task {ASIDE} partly simulated: " if other else ""
@@ -191,7 +191,7 @@ def _tasks_picture(settings: Settings, errors: dict[int, list[list[float]]]) -> 
 
 
 def _programs(evidence: Evidence) -> list[Block]:
-    """Which program the best machine with four uses at which kind of word."""
+    """Which program the best machine with four programs uses at which kind of word."""
     trained = evidence.machine("babi", "babi", MODELS[4])
     if trained is None:
         return []
@@ -217,10 +217,10 @@ def program_table(runs: Sequence[Execution]) -> Table:
     caption = (
         f"Mean weight of each program at the words of statements, of questions, and at answers, in {len(runs)} test "
         "stories. Bits: mutual information between the head's programs and the kind of word, at most "
-        f"{next(iter(told.values())).possible:.2f}. By chance: the 95th percentile for the strongest head when the "
-        "kinds of words are shifted at random."
+        f"{next(iter(told.values())).possible:.2f}. Chance level: the 95th percentile for the strongest head when "
+        "the kinds of words are shifted circularly by a random number of steps."
     )
-    return Table(("head", "", *KINDS, "bits", "by chance"), rows, words=2, caption=caption)
+    return Table(("head", "", *KINDS, "bits", "chance level"), rows, words=2, caption=caption)
 
 
 KINDS = ("statement", "question", "answer")
@@ -245,11 +245,11 @@ def kinds(run: Execution) -> list[str]:
 @of_experiment(
     "babi-tasks",
     "Not in the paper: bAbI tasks one by one",
-    "The paper trains on all tasks at once. Here a machine with four programs is trained on one of them.",
+    "The paper trains on all tasks jointly. Here a machine with four programs is trained on each task alone.",
     optional=True,
 )
 def tasks_alone(evidence: Evidence, settings: Settings, group: Group) -> Part:
-    """Not in the paper: the tasks of bAbI one by one. Left out where it was not run."""
+    """Not in the paper: the tasks of bAbI one by one. Left out if it has not been run."""
     tested = {int(row.split("-")[1]): summary for (row, _), summary in group.items() if summary.figures}
     below = sum(fmean(summary.figures) < FAILED for summary in tested.values())
     rows = []
@@ -259,6 +259,6 @@ def tasks_alone(evidence: Evidence, settings: Settings, group: Group) -> Part:
         ours = spread(summary.figures, 1, 100)
         rows.append((f"{n}: {title}", number(best, 1), number(mean, 1), ours, steps, summary.count))
     columns = ("task", "paper, joint, best", "paper, joint, mean", "ours, alone", "iterations", "seeds")
-    caption = "Error in per cent on the test stories of a machine with four programs that was trained on one task."
-    finding = f"{below} of {len(rows)} tasks are learned alone: less than {100 * FAILED:g} % wrong."
+    caption = "Test error in per cent of machines with four programs, each trained on one task."
+    finding = f"Trained alone, {below} of {len(rows)} tasks reach an error below {100 * FAILED:g} %."
     return Part(finding, [], [Table(columns, rows, caption=caption)])

@@ -15,7 +15,7 @@ def report(evidence: Evidence, say: Callable[[str], None] = lambda _: None) -> D
     """Every table and figure of the paper beside ours, with a verdict on each; `say` reports progress."""
     found = [section for section in _sections(evidence, say) if section is not None]
     overview = Table(
-        ("in the paper", "finding", "verdict"),
+        ("section", "finding", "verdict"),
         [(section.title, section.finding, section.verdict.status) for section in found],
         words=3,
     )
@@ -50,5 +50,6 @@ def _sections(evidence: Evidence, say: Callable[[str], None]) -> Iterator[Sectio
     yield machines.clusters(watched)
     yield synthetic.parameters()
     yield beyond.factorial(evidence)
+    yield beyond.complete(evidence)
     yield beyond.longer_sequences(evidence)
     yield questions.tasks_alone(evidence)

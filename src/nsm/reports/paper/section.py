@@ -1,4 +1,4 @@
-"""A section of the report: what the paper shows, what we found, where that comes from."""
+"""A section of the report: what the paper shows, what we found, and where the numbers come from."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def of_experiment(
 ) -> Callable[[Callable[[Evidence, Settings, Group], Part]], Callable[[Evidence], Section | None]]:
     """A section about one experiment, from a function that reports on its runs with one settings.
 
-    The most telling settings come first, those of the others below, each with a verdict of its own. Without runs the
-    paper's numbers stand alone; `optional`: there is no section.
+    The most informative settings come first, the others below, each with its own verdict. Without runs only the
+    paper's numbers are shown, or, if `optional`, there is no section.
     """
 
     def decorated(report: Callable[[Evidence, Settings, Group], Part]) -> Callable[[Evidence], Section | None]:
@@ -109,7 +109,7 @@ def spread(values: Sequence[float], digits: int = 2, times: float = 1) -> str:
 
 
 def cell_table(group: Group, figure: str) -> Table:
-    """A line per cell: best, mean and deviation, median, share of seeds solved, and what it took them."""
+    """A line per cell: best, mean and deviation, median, share of seeds solved, and the cost until then."""
     rows = summary.columns(list(group.values()))
     solved = next(iter(group.values())).cell.experiment.schedule.solved_loss
     names = [(row, named(model)) for row, model in group]
@@ -140,7 +140,7 @@ def learning(name: str, settings: Settings, group: Group, figure: str, apart: bo
     missing = [cell.name for cell in cells(name, settings.preset) if (cell.row, cell.model) not in group]
     if missing:
         blocks.append(
-            Note(f"Not yet run with these settings: {', '.join(missing)}. See docs/results/cost.md for what it takes.")
+            Note(f"Not yet run with these settings: {', '.join(missing)}. See docs/results/cost.md for the cost.")
         )
     return [*blocks, *gap_table(group, figure), curves(f"{name}-{settings.directory}-curves", group, settings, apart)]
 
