@@ -65,12 +65,13 @@ ROOMS = {
         "state arguments",
         "torch",
     ),
-    "repertoire": Room("checks config familiarity network state", "torch"),
+    "hub": Room("checks config documents pretrained", "huggingface_hub"),
+    "saved": Room("config hub pretrained", "torch"),
+    "repertoire": Room("checks arguments config familiarity network saved state", "torch"),
     "interventions": Room("checks memories network state", "torch"),
-    "hub": Room("checks documents pretrained network", "huggingface_hub"),
     "machine": Room(
         "checks pytree trace controllers memories programs operands pretrained config state arguments backends network "
-        "repertoire interventions hub",
+        "repertoire interventions hub saved",
         "torch",
     ),
     "sizes": Room("checks pytree config machine", "torch"),
@@ -114,7 +115,7 @@ MODEL = (
     *("attention", "precision", "programs", "stored_modules", "state_programs"),
     *("description", "operands", "pretrained", "fused"),
     *("config", "state", "arguments", "backends", "network", "interventions", "hub", "machine", "sizes"),
-    *("familiarity", "repertoire"),
+    *("familiarity", "repertoire", "saved"),
 )
 BY_NAME = {("nsm", "__getattr__"), ("nsm.commands.options", "load_plugins")}
 """The functions that import by name: what type checkers see as imports, and what the user asks for."""

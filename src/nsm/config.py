@@ -18,11 +18,11 @@ class Interface:
     gain: float = 1.4
     """Weights are initialised from U(±gain √(6 / fan))."""
     fan: str = "memory"
-    """head: fan = n + L (Xavier, the published NTM). memory: fan = P + K + (n+1)L, so smaller weights (the NUTM's)."""
+    """head: fan = n + L (Xavier, published NTM). memory: fan = P + K + (n+1)L, smaller weights (published NUTM)."""
     norm: bool = False
     """Layer norm on each head's ξ, as for question answering."""
     keys: str = "own"
-    """own, or written: content keys start with the weights of the written vector; similar states match (LRUA, DNC)."""
+    """own, or written: content keys start with the written vector's weights, so similar states match (LRUA, DNC)."""
     sharpness: float = 0.0
     """Initial bias of the strengths of content addressing, before their softplus (DNC)."""
 
@@ -42,31 +42,38 @@ class Interface:
         return self.gain * math.sqrt(6 / fan)
 
 
+MOST_PROGRAMS = 64
+"""Machines in a repertoire: all of them are built, whatever a file asks for."""
+
+
 @dataclass(frozen=True)
 class Repertoire:
     """Complete machines as stored programs, claimed one after another: see nsm.repertoire."""
 
     count: int = 6
-    """How many programs there are to claim. When all are, the last one takes whatever is new."""
+    """Number of programs. Once all are claimed, the last one learns whatever is new."""
     rare: float = 0.005
-    """A sequence is new to a program if it has something that came up more rarely than this."""
+    """A sequence is new to a program if something in it has a lower probability than this for the program."""
     patience: int = 10
-    """A program is claimed when this many batches more were new to all than were not."""
+    """A program is claimed once batches that are new to all programs outnumber the others by this many."""
     youth: int = 200
-    """Batches that a program learns from before anything can be new to it: it has to hear what is usual first."""
+    """Batches that a program learns from before anything can be new to it: it has to see first what is usual."""
     labels: bool = False
-    """Task labels choose the program, in training and in evaluation: a ceiling for what is learned without them."""
+    """Task labels choose the program that learns, and the one whose accuracy is measured after each phase: a ceiling
+    for what is learned without them. Elsewhere inputs are routed as without labels."""
 
     def __post_init__(self) -> None:
         for name in ("count", "patience", "youth"):
             at_least(f"repertoire {name}", getattr(self, name), 1)
+        if self.count > MOST_PROGRAMS:
+            raise UserError(f"repertoire count must be at most {MOST_PROGRAMS}, was {self.count:,}")
         if not 0 < self.rare < 1:
             raise UserError(f"repertoire rare must be between 0 and 1, was {self.rare!r}")
 
 
 @dataclass(frozen=True)
 class MachineConfig:
-    """Everything that decides a machine's shape and its initialisation; `programs` is None for a MANN."""
+    """Everything that determines a machine's shape and its initialisation; `programs` is None for a MANN."""
 
     input_size: int
     output_size: int
@@ -77,7 +84,7 @@ class MachineConfig:
     interface: Interface = field(default_factory=Interface)
     batch_first: bool = False
     repertoire: Repertoire | None = None
-    """So many machines like this one, of which each learns what is new to those before it; None for a single one."""
+    """Several such machines, each of which learns what is new to those before it; None for a single machine."""
 
     def __post_init__(self) -> None:
         at_least("input_size", self.input_size, 1)

@@ -22,6 +22,8 @@ VALUES = 5
 MOST = 3
 """Steps on which a channel was active are counted up to here."""
 CONTEXTS = 2 * (MOST + 1)
+LARGEST = 1 << 22
+"""Events that are looked at together, 8 bytes each."""
 SMOOTHING = 0.1
 """α: how often each kind of value counts as seen before any was."""
 
@@ -41,6 +43,11 @@ class Familiarity(nn.Module):
     def silence(self, batch: int) -> Tensor:
         """n_0 (B, D): nothing has been heard."""
         return torch.zeros(batch, self.channels, dtype=torch.int64, device=self.counts.device)
+
+    def pieces(self, x: Tensor) -> tuple[Tensor, ...]:
+        """x (T, B, C) in pieces of as many steps as have a bounded number of events."""
+        steps = max(1, LARGEST // (x.shape[1] * self.channels**2))
+        return tuple(x[first : first + steps] for first in range(0, len(x), steps))
 
     def events(self, x: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Which count each channel of each step falls on by each channel, and n after every step.
@@ -62,7 +69,7 @@ class Familiarity(nn.Module):
 
     def surprise(self, program: int, events: Tensor) -> Tensor:
         """−log p of every channel at every step, by the worst of the channels that foretell it: (T, B, D)."""
-        seen = self.counts[program].view(-1, VALUES) + SMOOTHING
+        seen = self.counts[program].view(-1, VALUES).double() + SMOOTHING
         table = (seen.sum(dim=-1, keepdim=True) / seen).log().view(-1)
         return table.index_select(0, events.flatten()).view(events.shape).amax(dim=-1)
 

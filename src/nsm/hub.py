@@ -1,7 +1,7 @@
 """Machines on the Hugging Face Hub: the two files of `save_pretrained`, and a card. Needs the extra `hub`.
 
-Anybody can have written what comes from there. Its size is asked for before it is downloaded; it is read and checked as
-any saved machine is, and nothing in it is executed. The mixin uploads only: it would read a configuration unchecked.
+Files from the Hub may come from anyone. Their size is checked before the download; they are read and checked like any
+saved machine, and nothing in them is executed. The mixin only uploads: it would read a configuration unchecked.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from nsm.checks import UserError, brief, free_memory
+from nsm.config import MachineConfig
 from nsm.documents import LARGEST
-from nsm.network import Network
 from nsm.pretrained import CONFIG, TENSORS
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
@@ -39,7 +40,7 @@ A {{ kind }} of [Neural Stored-program Memory](https://arxiv.org/abs/1906.08862)
 
 ```python
 import nsm  # pip install "stored-programs[hub]"
-machine = nsm.Machine.from_pretrained("{{ name }}").eval()
+machine = nsm.Machine.from_pretrained("{{ name }}"{{ own }}).eval()
 out, state = machine(x)  # x: {{ "(batch, time, inputs)" if config.batch_first else "(time, batch, inputs)" }}
 ```
 
@@ -63,19 +64,25 @@ Both files are data; nothing in them is executed.
 
 
 def find(place: str | Path, revision: str | None = None) -> Path:
-    """The directory of a machine: `place`, or what "user/name" is on the Hub if there is no such directory.
+    """The directory of a machine: `place` if it exists, else the download of "user/name" from the Hub.
 
     Args:
-        revision: a branch, tag or commit of the Hub, where the machine is then looked for.
+        revision: a branch, tag or commit; if given, the machine is always taken from the Hub.
     """
     there = isinstance(place, str) and NAME.fullmatch(place) is not None
+    if there and revision is None and not Path(place).exists() and Path(place).parent.is_dir():
+        # A typing mistake in a path must not load a stranger's machine.
+        raise UserError(
+            f"{Path(place).parent} has no {Path(place).name!r}; for a machine on {WHERE} say which revision, as in "
+            'revision="main"'
+        )
     if revision is not None and not there:
-        raise UserError(f'only a machine of {WHERE}, "user/name", has a revision; {place} is none')
+        raise UserError(f'revision needs a machine on {WHERE}, "user/name", was given with {str(place)!r}')
     return _downloaded(str(place), revision) if there and (revision or not Path(place).exists()) else Path(place)
 
 
 def _downloaded(name: str, revision: str | None) -> Path:
-    with _errors(name, f"{name} is no directory here, and is looked for on {WHERE}"):
+    with _errors(name, f"{name} is not a local directory, and downloading it from {WHERE}"):
         from huggingface_hub import hf_hub_download
 
         for file, most in ((CONFIG, LARGEST), (TENSORS, free_memory())):
@@ -84,57 +91,79 @@ def _downloaded(name: str, revision: str | None) -> Path:
                 said = "is of unknown size" if told.file_size is None else f"has {told.file_size:,} bytes"
                 raise UserError(f"{file} of {name} on {WHERE} {said}; it should have at most {most:,}")
             path = Path(hf_hub_download(name, file, revision=revision))
+            if path.parent.name != told.commit_hash:
+                raise UserError(f"{name} on {WHERE} was changed during the download: try again")
             revision = told.commit_hash  # the second file is of the same commit as the first
     return path.parent
 
 
-def push(
-    machine: Network, save: Callable[[Path], None], name: str, task: str, licence: str, private: bool | None
-) -> str:
-    """Upload a machine, as it is saved, in one commit, whose address is returned. A card that is there stays."""
+@dataclass(frozen=True)
+class Card:
+    """What the card says of a machine."""
+
+    name: str
+    kind: str
+    config: MachineConfig
+    parameters: int
+    task: str
+    licence: str
+
+    def fields(self) -> dict[str, object]:
+        """What stands in the places of the template."""
+        own = self.config.memory is None
+        return {
+            **vars(self),
+            "memory": "its own module" if own else type(self.config.memory).__name__,
+            "own": ", memory=…" if own else "",
+            "parameters": f"{self.parameters:,}",
+            "task": " ".join(self.task.split()).replace("|", "\\|") or "not specified",
+        }
+
+
+def push(save: Callable[[Path], None], card: Card, private: bool | None) -> str:
+    """Upload a machine, as it is saved, in one commit and return its address. An existing card is kept."""
+    name = card.name
     if not NAME.fullmatch(name):
-        raise UserError(f'the name of a machine on {WHERE} is "user/name", was {name!r}')
-    with _errors(name, f"{name} is to be uploaded to {WHERE}"):
+        raise UserError(f'the name of a machine on {WHERE} must be "user/name", was {name!r}')
+    with _errors(name, f"uploading {name} to {WHERE}"):
         from huggingface_hub import HfApi, ModelHubMixin
 
-        class Pushed(ModelHubMixin, model_card_template=CARD, library_name="stored-programs", license=licence):
+        class Pushed(ModelHubMixin, model_card_template=CARD, library_name="stored-programs", license=card.licence):
             def _save_pretrained(self, save_directory: Path) -> None:
                 save(save_directory)
 
-        card = {
-            "name": name,
-            "kind": type(machine).__name__,
-            "task": task or "not told",
-            "config": machine.config,
-            "memory": type(machine.memory if machine.config.memory is None else machine.config.memory).__name__,
-            "parameters": f"{machine.parameter_count:,}",
-            "licence": licence,
-        }
         kept = "README.md" if HfApi().file_exists(name, "README.md") else None
         made = Pushed().push_to_hub(
             name,
-            commit_message="A machine of nsm",
+            commit_message="Upload an nsm machine",
             private=private,
             ignore_patterns=kept,
-            model_card_kwargs=card,
+            model_card_kwargs=card.fields(),
         )
     return str(made)
 
 
 @contextmanager
 def _errors(name: str, why: str) -> Iterator[None]:
-    """What can go wrong with the Hub, in a sentence."""
+    """Turn the errors of the Hub into sentences; `why` is what was attempted."""
     try:
         from huggingface_hub import errors
     except ImportError:
-        raise UserError(f'{why}, which needs huggingface_hub: pip install "stored-programs[hub]"') from None
+        raise UserError(f'{why} needs huggingface_hub: pip install "stored-programs[hub]"') from None
+    unreachable: type[Exception] = getattr(errors, "HTTPError", OSError)  # of the client, whichever it is built on
     try:
         yield
     except errors.RepositoryNotFoundError:
-        raise UserError(f"{name} is neither a directory here nor a repository on {WHERE} that is open to you") from None
+        raise UserError(f"{name} is neither a local directory nor a repository on {WHERE} that you can read") from None
     except errors.RevisionNotFoundError:
         raise UserError(f"{name} on {WHERE} has no such revision") from None
     except errors.RemoteEntryNotFoundError:
         raise UserError(f"{name} on {WHERE} is not a saved machine: it needs {CONFIG} and {TENSORS}") from None
-    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError, OSError) as error:
-        raise UserError(f"{why}, which failed: {brief(str(error))}") from None
+    except (
+        unreachable,
+        errors.HfHubHTTPError,
+        errors.LocalEntryNotFoundError,
+        errors.HFValidationError,
+        OSError,
+    ) as error:
+        raise UserError(f"{why} failed: {brief(str(error))}") from None

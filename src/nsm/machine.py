@@ -13,7 +13,7 @@ the state network and W_out can be read from program memories of their own, too 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
@@ -35,6 +35,7 @@ from nsm.operands import NotCovered
 from nsm.programs import Programs, StoredProgramLinear
 from nsm.pytree import tree_map, tree_mask, tree_stack, tree_where
 from nsm.repertoire import RepertoireMachine
+from nsm.saved import Saved
 from nsm.state import NO_NOISE, MachineState, Noise
 from nsm.trace import Trace
 
@@ -46,7 +47,7 @@ Ran = tuple[Tensor, MachineState, Trace | None]
 """Outputs, the final state, and the trace if one was asked for."""
 
 
-class Machine(Network):
+class Machine(Network, Saved):
     """A state network, an interface network per control head, a data memory and an output layer.
 
     `out, state = machine(x, state)` as in `nn.LSTM`: x (T, B, I), or (B, T, I) with `batch_first`.
@@ -117,17 +118,17 @@ class Machine(Network):
         """Run over whole sequences: `out, state`, or `out, state, trace` if a trace is asked for.
 
         x (T, B, I) → out (T, B, O); with `batch_first` (B, T, I) → (B, T, O). A single sequence may be unbatched, as in
-        `nn.LSTM`: x (T, I) → out (T, O), and its state without the batch dimension. `lengths` (B,) are the sequences'
-        own lengths: after its end a sequence puts out zeros and its state stays as it was at its last step. A
-        `PackedSequence` brings its lengths along, and gets a packed output. `trace=True` adds a `Trace`,
-        `trace="memory"` one with the whole tape at every step. Under autocast the machine computes in the precision of
-        its weights, and puts out that of autocast.
+        `nn.LSTM`: x (T, I) → out (T, O), and its state without the batch dimension. `lengths` (B,) are the lengths of
+        the sequences: after its end a sequence outputs zeros and keeps the state of its last step. A `PackedSequence`
+        has its own lengths, and gives a packed output. `trace=True` adds a `Trace`, `trace="memory"` one with the whole
+        tape at every step. Under autocast the machine computes in the precision of its weights, and its output has that
+        of autocast.
         """
         if trace not in (True, False, "memory"):
             raise UserError(f"trace must be True, False or 'memory', was {trace!r}")
         if isinstance(x, PackedSequence):
             if lengths is not None:
-                raise UserError("lengths are those of the PackedSequence x; leave them out")
+                raise UserError("a PackedSequence x has its own lengths; leave out lengths")
             padded, lengths = pad_packed_sequence(x)
             self._check_input(padded, ("T", "B", "I"))
             if state is not None:
@@ -140,7 +141,7 @@ class Machine(Network):
         self._check_input(x, ("B", "T", "I") if first else ("T", "B", "I"), ("T", "I"))
         alone = x.dim() == 2
         if alone and lengths is not None:
-            raise UserError("lengths are for batches; an unbatched x (T, I) is as long as it is")
+            raise UserError("lengths need a batch; leave them out for an unbatched x (T, I)")
         if first and not alone:
             x = x.transpose(0, 1)
         if state is not None:
@@ -165,11 +166,11 @@ class Machine(Network):
         trace: Literal[True, "memory"] = True,
         noise: Noise | None = None,
     ) -> tuple[Tensor, MachineState, Trace]:
-        """`forward` with a trace, while something is done to the machine: see `nsm.interventions`.
+        """`forward` with a trace, under interventions: see `nsm.interventions`.
 
-        Steps count from the first of x; all sequences of a batch are treated alike. It runs on the reference.
+        Steps count from the first step of x; interventions apply to all sequences of a batch. Uses the reference.
         """
-        touched = copy(self)  # of the same weights; the machine itself is left alone
+        touched = copy(self)  # it has the same weights; the machine itself is not changed
         touched._interventions = tuple(interventions)
         return touched(x, state, lengths, trace=trace, noise=noise)
 
@@ -197,13 +198,13 @@ class Machine(Network):
         lengths: Tensor | None = None,
         trace: bool | str = False,
     ) -> Ran:
-        """On whichever backend is to run it. x (T, B, I) → out (T, B, O)."""
+        """Run on the backend that applies. x (T, B, I) → out (T, B, O)."""
         state = self.initial_state(x.shape[1]) if state is None else state
         weights = self._kernel_operands(noise)
         wanted = autocast_dtype(x)
         if wanted is None:
             return self._on(weights, x, state, lengths, trace, noise)
-        # A state goes from step to step in the precision of the weights: x is cast at the door, and out is cast back.
+        # The state stays in the precision of the weights: x is cast on entry, and out is cast back.
         with torch.autocast(x.device.type, enabled=False):
             out, state, happened = self._on(weights, x.to(self.initial_read.dtype), state, lengths, trace, noise)
         return out.to(wanted), state, happened
@@ -220,7 +221,7 @@ class Machine(Network):
         ends, shortest = (None, x.shape[0]) if lengths is None else (lengths.to(x.device), int(lengths.min()))
         for t in range(x.shape[0]):
             running = t < ends if ends is not None and t >= shortest else None
-            # Zero after the end: what is there, even NaN, would reach the gradient as zero times itself.
+            # Zero after the end: padding, which may be NaN, would otherwise reach the gradient, multiplied by zero.
             inputs, drawn = (x[t], noise.at(t)) if running is None else tree_mask(running, (x[t], noise.at(t)))
             y, after, happened = self._step(inputs, state, drawn, course.at(t))
             if trace != "memory":
@@ -277,37 +278,28 @@ class Machine(Network):
         return self.operands()
 
     def _kernel_operands(self, noise: Noise) -> list[Tensor] | None:
-        """The weights for the fused backend, or None if the reference is to run."""
+        """The weights for the fused backend, or None to use the reference."""
         return backends.operands_for(self.backend, lambda: self._covered(noise))
-
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Write the machine to a directory as `config.json` and `model.safetensors`: nothing in it can be executed."""
-        kind = MANN if self.config.programs is None else NUTM
-        pretrained.save(Path(directory), kind.__name__, self.config, self.state_dict())
-
-    def push_to_hub(self, name: str, *, task: str = "", licence: str = "mit", private: bool | None = None) -> str:
-        """Upload the machine and a card to the Hugging Face Hub as "user/name"; the address of the commit."""
-        return hub.push(self, self.save_pretrained, name, task, licence, private)
 
     @classmethod
     def from_pretrained(
         cls, directory: str | Path, memory: Memory | None = None, backend: str = "auto", revision: str | None = None
     ) -> Self:
-        """Read a machine that `save_pretrained` wrote; a memory module of your own is handed in again.
+        """Read a machine written by `save_pretrained`; a memory module of your own has to be passed as `memory`.
 
-        "user/name", which is no directory, is downloaded from the Hugging Face Hub, of a `revision` if you like.
+        "user/name" is downloaded from the Hugging Face Hub if there is no such directory, at a `revision` if given.
         `nsm.load` reads runs and checkpoints, too.
         """
         directory = hub.find(directory, revision)
         kind, config, tensors = pretrained.load(directory, MachineConfig)
         known = {machine.__name__: machine for machine in (MANN, NUTM)}
         if kind not in known or not (issubclass(known[kind], cls) or issubclass(cls, known[kind])):
-            raise UserError(f"{directory} holds a machine of kind {kind!r}, not a {cls.__name__}")
+            raise UserError(f"{directory} contains a machine of kind {kind!r}, not a {cls.__name__}")
         if (kind == "NUTM") != (config.programs is not None):
             raise UserError(f"{directory} is damaged: a {kind} with programs {config.programs}")
         if (config.memory is None) != (memory is not None):
-            missing = f"needs its own memory module, memory=… of {cls.__name__}.from_pretrained"
-            wanted = missing if memory is None else "has a memory of its own already"
+            missing = f"needs its own memory module: pass memory=… to {cls.__name__}.from_pretrained"
+            wanted = missing if memory is None else "has a memory already: leave out memory=…"
             raise UserError(f"the machine in {directory} {wanted}")
         return cast(Self, cls.from_tensors(directory, config, tensors, memory, backend))
 
@@ -320,15 +312,15 @@ class Machine(Network):
         memory: Memory | None = None,
         backend: str = "auto",
     ) -> Machine:
-        """The machine of a configuration, with the tensors found in a directory, checked before they are used."""
+        """The machine of a configuration, with tensors read from a directory, checked before use."""
         try:
-            # Nothing is drawn or allocated for what the file replaces, whatever sizes a damaged one asks for.
+            # Nothing is drawn or allocated for tensors that the file replaces, whatever sizes a damaged file claims.
             with torch.device("meta"):
                 machine = cls.from_config(config, memory, backend)
         except (ValueError, RuntimeError, TypeError) as error:
             raise UserError(f"{directory} can't be loaded: {error}") from None
         pretrained.check(directory / pretrained.TENSORS, tensors, machine.state_dict())
-        # Copies, because what was read in one piece isn't aligned as a tensor of its own is.
+        # Copies, because parts of the file's bytes aren't aligned like separate tensors.
         machine.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
         return machine
 
@@ -340,11 +332,13 @@ class Machine(Network):
         backend: str = "auto",
         generator: torch.Generator | None = None,
     ) -> Machine:
-        """The machine a configuration describes, or one of a class of yours: a NUTM if it has programs, else a MANN; a
-        `RepertoireMachine` of several, which is called like one, if it has a repertoire."""
+        """The machine that a configuration describes: a NUTM if it has programs, else a MANN, or your subclass of it.
+        With a repertoire it is a `RepertoireMachine`, which is called like a single machine."""
         if config.repertoire is not None:
             one = replace(config, repertoire=None, batch_first=False)
-            several = [cls.from_config(one, memory, backend, generator) for _ in range(config.repertoire.count)]
+            several = [
+                cls.from_config(one, deepcopy(memory), backend, generator) for _ in range(config.repertoire.count)
+            ]
             return cast(Machine, RepertoireMachine(config, several))
         arguments: dict[str, Any] = {
             "controller": config.controller,

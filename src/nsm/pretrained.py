@@ -1,7 +1,7 @@
 """A machine in a directory: `config.json` and `model.safetensors`. Data only, nothing executable.
 
-The tensors have their own digest in the file's metadata, and that of the configuration they were saved with. So files
-of two saves can't be mixed up by a save that was interrupted.
+The metadata of the tensors' file has their digest, and that of the configuration they were saved with. So an
+interrupted save can't leave a mixture of two machines unnoticed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ C = TypeVar("C")
 
 
 def save(directory: Path, kind: str, config: Any, tensors: dict[str, Tensor]) -> None:
-    """Write both files atomically, the configuration last: a reader never finds half of either."""
+    """Write both files atomically, the configuration last: a reader never finds a half-written file."""
     document = {"format": FORMAT, "version": VERSION, "machine": kind, "config": to_json(config)}
     content = sealed_tensors({name: tensor.detach().cpu() for name, tensor in tensors.items()}, document)
     directory.mkdir(parents=True, exist_ok=True)
@@ -102,10 +102,12 @@ def _load_tensors(path: Path, beside: str) -> dict[str, Tensor]:
 def check(path: Path, found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     """Raise a UserError unless the tensors have the expected names and shapes, and one precision."""
     for name in sorted(found.keys() ^ expected.keys()):
-        raise UserError(f"{path} {'lacks' if name in expected else 'has an unknown'} tensor {name!r}")
+        raise UserError(f"{path} {'has no' if name in expected else 'has an unknown'} tensor {name!r}")
     for name, tensor in expected.items():
         if found[name].shape != tensor.shape:
             raise UserError(f"{path}: {name} must have shape {tuple(tensor.shape)}, was {tuple(found[name].shape)}")
+        if found[name].dtype != tensor.dtype and not tensor.is_floating_point():
+            raise UserError(f"{path}: {name} must be of type {tensor.dtype}, was {found[name].dtype}")
     kinds = {found[name].dtype for name, tensor in expected.items() if tensor.is_floating_point()}
     if len(kinds) != 1 or not next(iter(kinds)).is_floating_point:
         names = ", ".join(sorted(map(str, kinds)))

@@ -13,16 +13,18 @@ out to be the right one has heard all of it. Nobody says which task a sequence i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
 
+from nsm.arguments import check_input
 from nsm.checks import UserError
 from nsm.config import MachineConfig
 from nsm.familiarity import Familiarity
 from nsm.network import Network
+from nsm.saved import Saved
 from nsm.state import MachineState, Noise
 
 
@@ -34,10 +36,10 @@ class RepertoireState(NamedTuple):
     active: Tensor
     """n_t (B, D), on how many steps each channel was not zero, three at most."""
     surprise: Tensor
-    """Σ s_i (B, P), how surprising the sequence has been to each program so far."""
+    """Σ s_i (B, P), how surprising the sequence has been to each program so far, in double precision."""
 
 
-class RepertoireMachine(nn.Module):
+class RepertoireMachine(Saved):
     """`config.repertoire.count` machines, of which `claimed` are in use; the newest learns, the others are frozen."""
 
     claimed: Tensor
@@ -66,11 +68,18 @@ class RepertoireMachine(nn.Module):
 
     def _heard(self, x: Tensor, state: RepertoireState) -> tuple[Tensor, Tensor, Tensor]:
         """i(t) (T, B); n (T, B, D) and the surprise (T, B, P) after each step."""
-        events, active = self.familiarity.events(x, state.active)
-        each = [self.familiarity.surprise(i, events).sum(dim=-1) for i in range(self.newest + 1)]
-        total = state.surprise[:, : len(each)] + torch.stack(each, dim=-1).cumsum(dim=0)
-        rest = state.surprise[:, len(each) :].expand(len(x), -1, -1)
-        return total.argmin(dim=-1), active, torch.cat([total, rest], dim=-1)
+        active, total, claimed = [], [], self.newest + 1
+        after, sofar = state.active, state.surprise[:, :claimed]
+        for piece in self.familiarity.pieces(x):
+            events, counted = self.familiarity.events(piece, after)
+            each = [self.familiarity.surprise(i, events).sum(dim=-1) for i in range(claimed)]
+            surprise = sofar + torch.stack(each, dim=-1).cumsum(dim=0)
+            active.append(counted)
+            total.append(surprise)
+            after, sofar = counted[-1], surprise[-1]
+        everyone = torch.cat(total)
+        rest = state.surprise[:, claimed:].expand(len(x), -1, -1)
+        return everyone.argmin(dim=-1), torch.cat(active), torch.cat([everyone, rest], dim=-1)
 
     def forward(
         self,
@@ -83,10 +92,12 @@ class RepertoireMachine(nn.Module):
         """x (T, B, I) → out (T, B, O), and (B, T, …) with `batch_first`; after a sequence's end zeros, as a machine."""
         if trace:
             raise UserError("a repertoire has no trace of its own: ask one of its programs, machine.programs[0]")
-        if x.dim() != 3 or x.shape[-1] != self.config.input_size:
-            raise UserError(f"x must have shape (T, B, {self.config.input_size}), was {tuple(x.shape)}")
+        axes = ("B", "T", "I") if self.config.batch_first else ("T", "B", "I")
+        check_input(x, self.config.input_size, self.initial_read.dtype, axes)
         if self.config.batch_first:
             x = x.transpose(0, 1)
+        if state is not None and len(state.active) != x.shape[1]:
+            raise UserError(f"state must be of a batch of {x.shape[1]} here, was of {len(state.active)}")
         state = self.initial_state(x.shape[1]) if state is None else state
         route, active, surprise = self._heard(x, state)
         ends = torch.full((x.shape[1],), len(x)) if lengths is None else torch.as_tensor(lengths)
@@ -108,9 +119,11 @@ class RepertoireMachine(nn.Module):
 
     def claim(self, program: int, x: Tensor, lengths: Tensor) -> None:
         """Have a program learn from a batch x (T, B, I) of training because a task label says so, and remember that."""
+        if program != self.newest:
+            self.age.zero_()
         self.claimed.fill_(program + 1)
-        events, _ = self.familiarity.events(x, self.familiarity.silence(x.shape[1]))
-        self.familiarity.hear(program, events[torch.arange(len(x), device=x.device)[:, None] < lengths.to(x.device)])
+        self.age += 1
+        self._hear(x, torch.arange(len(x), device=x.device)[:, None] < lengths.to(x.device))
 
     def listen(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Hear a batch x (T, B, I) of training: claim a program if it is time, remember what the newest has heard.
@@ -120,18 +133,15 @@ class RepertoireMachine(nn.Module):
         knows is the newest's.
         """
         options, size = self.options, x.shape[1]
-        events, _ = self.familiarity.events(x, self.familiarity.silence(size))
         running = torch.arange(len(x), device=x.device)[:, None] < lengths.to(x.device)
         young = int(self.age) < options.youth
         unknown = (
-            torch.ones(size, dtype=torch.bool, device=x.device)
-            if young
-            else self._foreign(self.newest, events, running)
+            torch.ones(size, dtype=torch.bool, device=x.device) if young else self._foreign(self.newest, x, running)
         )
         unknown_to_all = unknown.clone()
         for i in range(self.newest):
             if unknown_to_all.any():
-                unknown_to_all &= self._foreign(i, events, running)
+                unknown_to_all &= self._foreign(i, x, running)
         mine = unknown_to_all if young else ~unknown | unknown_to_all
         left = self.newest + 1 < len(self.programs)
         if not young and left:
@@ -146,15 +156,30 @@ class RepertoireMachine(nn.Module):
                 mine = torch.zeros_like(mine)
         indices = mine.nonzero()[:, 0]
         if len(indices):
-            own = running & mine
-            self.familiarity.hear(self.newest, events if own.all() else events[own])
+            self._hear(x, running & mine)
             self.age += 1
         return indices
 
-    def _foreign(self, program: int, events: Tensor, running: Tensor) -> Tensor:
-        """Which sequences (B,) have something that a program has next to never heard."""
-        worst = self.familiarity.surprise(program, events).amax(dim=-1)
-        return ((worst > -math.log(self.options.rare)) & running).any(dim=0)
+    def _events(self, x: Tensor) -> Iterator[Tensor]:
+        """The events of x (T, B, I), in pieces of some steps."""
+        active = self.familiarity.silence(x.shape[1])
+        for piece in self.familiarity.pieces(x):
+            events, counted = self.familiarity.events(piece, active)
+            yield events
+            active = counted[-1]
+
+    def _hear(self, x: Tensor, counted: Tensor) -> None:
+        """The newest program remembers the steps of x that count, (T, B)."""
+        first = 0
+        for events in self._events(x):
+            own = counted[first : first + len(events)]
+            self.familiarity.hear(self.newest, events if own.all() else events[own])
+            first += len(events)
+
+    def _foreign(self, program: int, x: Tensor, running: Tensor) -> Tensor:
+        """Which sequences (B,) of x (T, B, I) have something that a program has next to never heard."""
+        worst = [self.familiarity.surprise(program, events).amax(dim=-1) for events in self._events(x)]
+        return ((torch.cat(worst) > -math.log(self.options.rare)) & running).any(dim=0)
 
     # --- as any machine -----------------------------------------------------------------------------------------------
 
@@ -176,6 +201,15 @@ class RepertoireMachine(nn.Module):
     def uncovered(self) -> str | None:
         """Why the fused backend can't run its programs, or None if it can."""
         return cast(Any, self._first).uncovered()  # type: ignore[no-any-return]
+
+    def run(self, *_: object, **__: object) -> NoReturn:
+        """Interventions act on a single machine."""
+        raise UserError("a repertoire can't be intervened on as a whole: take one of its programs, machine.programs[0]")
+
+    def seed(self, seed: int) -> None:
+        """Restart the generators of Gumbel noise of all programs."""
+        for program in self.programs:
+            cast(Network, program).seed(seed)
 
     @property
     def _first(self) -> Network:

@@ -242,7 +242,7 @@ def test_a_task_of_ones_own_that_is_killed_resumes_to_the_same_bytes(tmp_path):
 
 
 def test_what_train_is_given_is_checked():
-    with pytest.raises(nsm.UserError, match="takes a recipe's name, a Task or an Experiment"):
+    with pytest.raises(nsm.UserError, match="takes the name of a recipe, a Task or an Experiment"):
         nsm.train(3)
     with pytest.raises(nsm.UserError, match="did you mean 'copy'"):
         nsm.train("coppy")

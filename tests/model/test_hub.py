@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch.testing import assert_close
 
 from model.hub_server import serving
 from nsm import DNC, MANN, NTM, NUTM, Machine, UserError
+from nsm.hub import Card
 
 huggingface_hub = pytest.importorskip("huggingface_hub", reason="needs pip install 'stored-programs[hub]'")
 from huggingface_hub import ModelCard, constants  # noqa: E402
@@ -58,7 +60,7 @@ def test_what_was_downloaded_is_not_downloaded_again_and_needs_no_network(hub, m
         assert_close(NUTM.from_pretrained("user/copier").state_dict(), made.state_dict(), **EXACT)
         assert sum(command == "GET" for command, _ in hub.heard) == (0 if offline else 2)
     with pytest.raises(
-        UserError, match="user/other is no directory here, and is looked for on the Hugging Face Hub, w"
+        UserError, match="user/other is not a local directory, and downloading it from the Hugging Face Hub f"
     ):
         NUTM.from_pretrained("user/other")
 
@@ -151,21 +153,47 @@ def test_a_file_that_is_too_large_is_not_downloaded(hub, made):
 
 
 def test_what_is_not_there_is_one_sentence(hub, made):
-    refused("^user/copier is neither a directory here nor a repository on the Hugging Face Hub that is open to you$")
+    refused("^user/copier is neither a local directory nor a repository on the Hugging Face Hub that you can read$")
     made.push_to_hub("user/copier")
     refused("^user/copier on the Hugging Face Hub has no such revision$", revision="later")
 
 
 def test_mistakes_are_one_sentence(hub, made, monkeypatch):
     with pytest.raises(
-        UserError, match=r'^only a machine of the Hugging Face Hub, "user/name", has a revision; x is no'
+        UserError, match=r'^revision needs a machine on the Hugging Face Hub, "user/name", was given with \'x\''
     ):
         Machine.from_pretrained("x", revision="main")
-    with pytest.raises(UserError, match=r"^the name of a machine on the Hugging Face Hub is \"user/name\", was 'me'$"):
+    with pytest.raises(
+        UserError, match=r"^the name of a machine on the Hugging Face Hub must be \"user/name\", was 'me'$"
+    ):
         made.push_to_hub("me")
     monkeypatch.setenv("HF_TOKEN", "wrong")
-    with pytest.raises(UserError, match=r"^user/copier is to be uploaded to the Hugging Face Hub, which failed: .*401"):
+    with pytest.raises(UserError, match=r"^uploading user/copier to the Hugging Face Hub failed: .*401"):
         made.push_to_hub("user/copier")
+
+
+def test_a_network_that_is_down_is_one_sentence(hub, made, monkeypatch):
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match=r"^uploading user/copier to the Hugging Face Hub failed: "):
+        made.push_to_hub("user/copier")
+
+
+def test_a_mistyped_path_does_not_go_to_the_internet(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(
+        UserError, match=r"^runs has no 'coppy'; for a machine on the Hugging Face Hub say which revision"
+    ):
+        Machine.from_pretrained("runs/coppy")
+    assert hub.heard == []
+
+
+def test_text_on_the_card_stays_in_its_place():
+    config = NUTM(3, 2, memory=NTM(5, 3)).config
+    fields = Card("user/copier", "NUTM", config, 1234, "a|b\n\n# heading", "mit").fields()
+    assert fields["task"] == "a\\|b # heading"
+    assert fields["own"] == ""
+    assert Card("user/copier", "NUTM", replace(config, memory=None), 1, "", "mit").fields()["own"] == ", memory=…"
 
 
 def test_nsm_does_without_the_client_until_it_is_asked_for(tmp_path):
@@ -183,6 +211,6 @@ except nsm.UserError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == (
-        "user/copier is no directory here, and is looked for on the Hugging Face Hub, "
-        'which needs huggingface_hub: pip install "stored-programs[hub]"\n'
+        "user/copier is not a local directory, and downloading it from the Hugging Face Hub "
+        'needs huggingface_hub: pip install "stored-programs[hub]"\n'
     )

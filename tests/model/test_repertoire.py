@@ -6,11 +6,12 @@ import pytest
 import torch
 
 import nsm
-from nsm import Repertoire
+from nsm import Repertoire, familiarity, pretrained
 from nsm.experiments import recipes
 from nsm.familiarity import Familiarity
 from nsm.machine import Machine
 from nsm.repertoire import RepertoireMachine
+from nsm.training.evaluation import evaluate
 
 TASK = recipes.continual("ntm").task
 COPY, REPEAT, RECALL, SORT = range(4)
@@ -66,13 +67,15 @@ def test_what_was_heard_often_is_expected_and_what_was_never_heard_is_not():
     familiarity = Familiarity(programs=2, channels=2)
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).unsqueeze(1)
     events, _ = familiarity.events(x, familiarity.silence(1))
-    assert torch.allclose(familiarity.surprise(0, events), torch.tensor(5.0).log()), "nothing heard: all are alike"
+    assert torch.allclose(familiarity.surprise(0, events), torch.tensor(5.0).double().log()), (
+        "nothing heard: all are alike"
+    )
     for _ in range(100):
         familiarity.hear(0, events)
     assert familiarity.surprise(0, events).max() < 0.01
     other, _ = familiarity.events(x / 2, familiarity.silence(1))
     assert familiarity.surprise(0, other).max() > 5
-    assert torch.allclose(familiarity.surprise(1, events), torch.tensor(5.0).log()), "the other program heard nothing"
+    assert torch.allclose(familiarity.surprise(1, events), torch.tensor(5.0).double().log()), "the other program heard nothing"
 
 
 # --- claiming ---------------------------------------------------------------------------------------------------------
@@ -188,12 +191,49 @@ def test_padding_is_not_heard():
 
 def test_it_is_saved_and_loaded_with_what_it_has_heard(tmp_path):
     repertoire, _ = listened((COPY, SORT))
-    Machine.save_pretrained(repertoire, tmp_path)
+    repertoire.save_pretrained(tmp_path)
     loaded = nsm.load(tmp_path)
     assert isinstance(loaded, RepertoireMachine)
     assert int(loaded.claimed) == 2
     x = next(batches(SORT, 1, 500))[0]
     assert torch.equal(loaded(x)[0], repertoire(x)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [("claimed", torch.tensor(float("nan"))), ("familiarity.counts", torch.zeros(5, 4840, dtype=torch.complex64))],
+)
+def test_counts_of_another_type_are_refused(name, tensor, tmp_path):
+    repertoire = machine()
+    tensors = repertoire.state_dict()
+    assert name in tensors
+    pretrained.save(tmp_path, "MANN", repertoire.config, {**tensors, name: tensor.reshape(tensors[name].shape)})
+    with pytest.raises(nsm.UserError, match=rf"{name} must be of type torch.int64, was"):
+        nsm.load(tmp_path)
+
+
+def test_long_sequences_are_heard_piece_by_piece(monkeypatch):
+    repertoire, _ = listened((COPY, SORT), number=60)
+    again = machine(youth=40, patience=5)
+    x = next(batches(SORT, 1, 500))[0]
+    state = repertoire.initial_state(x.shape[1])
+    whole = repertoire._heard(x, state)
+    monkeypatch.setattr(familiarity, "LARGEST", 3 * x.shape[1] * 11**2)  # three steps
+    assert len(repertoire.familiarity.pieces(x)) > 5
+    for ours, theirs in zip(repertoire._heard(x, state), whole, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
+    for phase, part in enumerate((COPY, SORT)):
+        for batch in batches(part, 60, 60 * phase):
+            again.listen(*batch)
+    assert torch.equal(again.familiarity.counts, repertoire.familiarity.counts)
+    assert torch.equal(again.claimed, repertoire.claimed)
+
+
+def test_a_memory_of_ones_own_is_not_shared():
+    memory = nsm.NTM(slots=8, width=4).build(None)
+    config = nsm.MachineConfig(10, 8, nsm.Controller(size=8), None, repertoire=Repertoire(2))
+    first, second = Machine.from_config(config, memory).programs
+    assert first.memory is not second.memory
 
 
 @pytest.mark.parametrize("said", [0, -3, 7])
@@ -219,6 +259,7 @@ def test_programs_start_different():
     ("options", "message"),
     [
         ({"count": 0}, "repertoire count must be an integer of at least 1"),
+        ({"count": 10**9}, "repertoire count must be at most 64, was 1,000,000,000"),
         ({"patience": 0}, "repertoire patience must be an integer of at least 1"),
         ({"youth": 0}, "repertoire youth must be an integer of at least 1"),
         ({"rare": 1.0}, "repertoire rare must be between 0 and 1"),
@@ -232,5 +273,11 @@ def test_mistakes_are_named(options, message):
 def test_what_it_can_not_take_is_said():
     with pytest.raises(nsm.UserError, match="no trace of its own: ask one of its programs"):
         machine()(torch.zeros(3, 1, 10), trace=True)
-    with pytest.raises(nsm.UserError, match=r"x must have shape \(T, B, 10\), was \(3, 10\)"):
+    with pytest.raises(nsm.UserError, match=r"x must have shape \(T, B, 10\), was \(3, 10\); add a batch dimension"):
         machine()(torch.zeros(3, 10))
+    with pytest.raises(nsm.UserError, match="state must be of a batch of 2 here, was of 1"):
+        machine()(torch.zeros(3, 2, 10), machine().initial_state(1))
+    with pytest.raises(nsm.UserError, match="can't be intervened on as a whole"):
+        machine().run(torch.zeros(3, 1, 10))
+    with pytest.raises(nsm.UserError, match="a repertoire has no persistent memory"):
+        evaluate(machine(), TASK, 4, persistent=True)

@@ -199,9 +199,9 @@ def state(**changes):
 
 
 FOREIGN = {
-    "other weights": ({"model": {"weight": torch.zeros(3)}}, r"model\.safetensors (lacks|has an unknown) tensor"),
-    "another optimiser": ({"optimiser": {"square": torch.zeros(3)}}, r"optimiser\.safetensors lacks tensor 'updates'"),
-    "no optimiser": ({"optimiser": {}}, r"optimiser\.safetensors lacks tensor"),
+    "other weights": ({"model": {"weight": torch.zeros(3)}}, r"model\.safetensors has (no|an unknown) tensor"),
+    "another optimiser": ({"optimiser": {"square": torch.zeros(3)}}, r"optimiser\.safetensors has no tensor 'updates'"),
+    "no optimiser": ({"optimiser": {}}, r"optimiser\.safetensors has no tensor"),
     "another memory": ({"memory": {"memory": torch.zeros(3)}}, "its memory does not fit this machine"),
     "half a memory": ({"memory": {"memory": torch.zeros(2, 8, 4)}}, "its memory does not fit this machine"),
     "a text": (state(solved_step="never"), r"state\.json is damaged: state\.solved_step must be int, was 'never'"),

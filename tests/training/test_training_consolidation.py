@@ -100,6 +100,8 @@ def test_it_changes_a_run_only_after_its_first_task(tmp_path):
 def test_it_needs_phases_and_a_single_machine():
     with pytest.raises(nsm.UserError, match="consolidation must be 0 without a curriculum"):
         small(consolidation=1.0)
+    with pytest.raises(nsm.UserError, match="consolidation must be 0 with persistent memory"):
+        held(8, persistent=True)
     machine = replace(held(8).machine, programs=None, repertoire=nsm.Repertoire())
     with pytest.raises(nsm.UserError, match="consolidation must be 0 with a repertoire"):
         replace(held(8), machine=machine)

@@ -86,6 +86,20 @@ def test_a_focus_that_leaves_nothing_for_the_others_is_refused(focus):
         InStages(focus=focus)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("floor", 0.0), ("floor", -0.5), ("limit", -0.1), ("enough", -1.0), ("share", float("nan"))]
+)
+def test_weights_are_positive_numbers_whatever_the_errors(name, value):
+    with pytest.raises(UserError, match=f"{name} must be"):
+        InStages(**{name: value})
+
+
+def test_the_focus_ends_when_its_share_of_the_iterations_does():
+    curriculum = InStages(share=0.5, focus=0.9)
+    most = curriculum.floor + curriculum.limit
+    assert curriculum.at((0.1, 3.0, 0.0), 5, 10) == pytest.approx((0.1, most, most))
+
+
 def test_stages_of_tasks_that_are_not_there_are_left_out():
     one, other = Babi((3,)), Babi((2, 3))
     assert InStages(("qa1", "qa3")).start(one) == (1,)

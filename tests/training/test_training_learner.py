@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from nsm.checks import UserError
 from nsm.experiments import recipes
 from nsm.experiments.choice import MODELS
 from nsm.experiments.paper import EXPERIMENTS, SEQUENCING, cells
@@ -229,3 +230,41 @@ def test_sorting_starts_from_a_random_tape_and_comes_back_when_it_is_thrown_off(
             assert (memory.initial_memory, memory.initial_address) == ("random", "zeros")
             assert experiment.schedule.rewind == 0.05
     assert recipes.find("copy+repeat-copy")().machine.memory.initial_memory == "constant"
+
+
+# --- batches of anybody's ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda batch: batch._replace(mask=batch.mask.astype(bool)),
+        lambda batch: batch._replace(inputs=np.asfortranarray(batch.inputs)),
+        lambda batch: batch._replace(inputs=batch.inputs.astype(np.float64), targets=batch.targets[:, ::-1][:, ::-1]),
+    ],
+)
+def test_other_types_and_orders_of_numbers_change_nothing(backend, change):
+    experiment = small(batch_size=3)
+    task, (batch,) = batches(experiment, 1)
+    losses = [build(experiment, backend).step(task, made, 0) for made in (batch, change(batch))]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda batch: {"inputs": batch.inputs[..., :3]},
+        lambda batch: {"targets": batch.targets[:-1]},
+        lambda batch: {"mask": batch.mask[..., None]},
+        lambda batch: {"lengths": batch.lengths + 1},
+        lambda batch: {"lengths": 0 * batch.lengths},
+        lambda batch: {"lengths": batch.lengths[:1]},
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused(backend, change):
+    experiment = small(batch_size=3)
+    task, (batch,) = batches(experiment, 1)
+    with pytest.raises(UserError, match=r"a batch must have inputs \(T, B, 4\), targets \(T, B, 2\), a mask"):
+        build(experiment, backend).step(task, batch._replace(**change(batch)), 0)

@@ -23,7 +23,7 @@ from nsm.training.run import RunDirectory
 from training.small_runs import overshooting, small
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "models"
-TAKEN = "; load takes a directory that save_pretrained wrote, a run's directory, or one of its checkpoints$"
+TAKEN = "; load takes a directory written by save_pretrained, a run's directory, or one of its checkpoints$"
 
 
 def machine_of(experiment, seed):
@@ -171,23 +171,23 @@ def test_importing_nsm_and_loading_a_saved_machine_need_no_training(tmp_path):
 
 
 def test_nothing_at_all(tmp_path):
-    refuses(tmp_path / "nowhere", f"nowhere holds no machine: it does not exist{TAKEN}")
+    refuses(tmp_path / "nowhere", f"nowhere contains no machine: it does not exist{TAKEN}")
 
 
 def test_a_file(run):
-    refuses(run.checkpoints / "00000004" / "model.safetensors", f"holds no machine: it is not a directory{TAKEN}")
-    refuses(run.path / "config.json", f"holds no machine: it is not a directory{TAKEN}")
+    refuses(run.checkpoints / "00000004" / "model.safetensors", f"contains no machine: it is not a directory{TAKEN}")
+    refuses(run.path / "config.json", f"contains no machine: it is not a directory{TAKEN}")
 
 
 def test_a_directory_of_something_else(run, tmp_path):
     for place in (tmp_path, run.checkpoints):
-        refuses(place, rf"holds no machine: it has no config\.json{TAKEN}")
+        refuses(place, rf"contains no machine: it has no config\.json{TAKEN}")
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "null", '{"format": "other"}', '{"format": ["nsm-run"]}'])
 def test_a_configuration_of_something_else(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
-    refuses(tmp_path, rf"holds no machine: its config\.json is not one of nsm's{TAKEN}")
+    refuses(tmp_path, rf"contains no machine: its config\.json is not one of nsm's{TAKEN}")
 
 
 def test_a_run_that_has_just_begun(tmp_path):
@@ -205,12 +205,12 @@ def test_a_checkpoint_away_from_its_run(run, tmp_path):
 def test_a_saved_machine_without_its_tensors(tmp_path):
     NUTM(3, 2, memory=NTM(5, 3)).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    refuses(tmp_path, rf"holds no machine: it has no model\.safetensors{TAKEN}")
+    refuses(tmp_path, rf"contains no machine: it has no model\.safetensors{TAKEN}")
 
 
 def test_a_machine_with_a_memory_of_ones_own(tmp_path):
     NUTM(3, 2, memory=NTM(5, 3).build(None)).save_pretrained(tmp_path)
-    refuses(tmp_path, r"needs its own memory module, memory=… of Machine\.from_pretrained")
+    refuses(tmp_path, r"needs its own memory module: pass memory=… to Machine\.from_pretrained")
 
 
 def test_an_unknown_back_end(run):
@@ -302,7 +302,7 @@ CONFIGURATIONS = {
     ),
     "other programs": (
         lambda d: d["experiment"]["machine"].update(programs=None),
-        r"model\.safetensors (lacks|has an unknown) tensor",
+        r"model\.safetensors has (no|an unknown) tensor",
     ),
 }
 

@@ -181,6 +181,15 @@ def test_evaluation_goes_on_with_the_memory_that_training_left(monkeypatch, tmp_
         assert torch.equal(published.memory[name], leaf), name
 
 
+@pytest.mark.parametrize("backend", ["fused", "reference"])
+def test_batches_of_another_size_do_not_fit_the_memory(backend):
+    experiment = small(persistent=True)
+    learner, task = build(experiment, backend), experiment.task
+    learner.step(task, task.batch(0, 0, 0, 4), 0)
+    with pytest.raises(UserError, match="batches of one size: it has 4 sequences, and batch 2 has 3"):
+        learner.step(task, task.batch(0, 0, 1, 3), 1)
+
+
 def test_a_tape_of_changing_size_cannot_be_kept():
     with pytest.raises(UserError, match="persistent and random_slots can't be combined"):
         small(persistent=True, random_slots=True)

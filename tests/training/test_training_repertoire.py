@@ -126,6 +126,18 @@ def test_labels_give_every_task_a_program_from_its_first_batch_on():
     assert heard.tolist() == [True, False, True, False, False]
 
 
+@pytest.mark.parametrize("labels", [False, True])
+def test_the_loss_on_keys_starts_anew_with_every_program(labels):
+    experiment = labelled(100) if labels else growing(100)
+    learner = build(experiment, "fused")
+    for step, batch in enumerate(of_task(experiment, 0, 6) + of_task(experiment, 3, 6)):
+        learner.part = 0 if step < 6 else 1
+        learner.step(experiment.task, batch, step)
+    began = [program.began for program in learner.learners[:2]]
+    # Without labels two batches pass before there is a second program, which learns from the second of them.
+    assert began == [0, 6 if labels else 7]
+
+
 def test_labels_choose_who_is_evaluated(tmp_path):
     """After each phase every task is answered by its own program, whatever the routing would say."""
     run = nsm.train(labelled(8, batch_size=16), out=tmp_path)

@@ -51,7 +51,7 @@ class Running:
     out: Annotated[Path | None, option("PATH", "runs/TASK-MODEL-SEED")] = None
     """Directory of the run."""
     start: Annotated[Path | None, option("PATH", "random weights")] = None
-    """Start from the best machine of this run, or from a saved machine; it keeps its options unless they are given."""
+    """Start from the best machine of this run, or from a saved machine; its options are kept unless given here."""
     dry_run: bool = False
     """Print the whole experiment as JSON without training."""
     data_dir: DataDir = None
@@ -59,9 +59,9 @@ class Running:
     backend: str = "auto"
     """auto, reference (plain PyTorch) or fused (CPU kernels)."""
     device: str = "cpu"
-    """Any PyTorch device, for the reference backend; under torchrun, cuda is one GPU per process."""
+    """Any PyTorch device (reference backend); under torchrun, cuda means one GPU per process."""
     threads: int = 1
-    """Threads of the kernels, used for batches above 8; of PyTorch in the reference."""
+    """Threads: of the kernels (used for batches above 8), or of PyTorch in the reference."""
     tensorboard: bool = False
     """Write TensorBoard events to the directory of the run."""
     wandb: Annotated[str | None, option("PROJECT", "none")] = None
@@ -113,11 +113,11 @@ class Running:
 class Train:
     """Train a machine on a task. The same command resumes a run that was stopped.
 
-    nsm train TASK --help lists every option of that task's experiment with its value. The time it will take is shown
-    after the first seconds. Ends with code 1 if the loss or a weight is not finite, 75 if the run was stopped.
+    nsm train TASK --help lists every option of that task's experiment with its default. After a few seconds an estimate
+    of the training time is printed. Ends with code 1 if the loss or a weight is not finite, 75 if the run was stopped.
 
-    Tasks joined by + are learned in sequence: copy+repeat-copy. omniglot-10 has 10 classes, babi-1,4 these two tasks.
-    Your own task is my_tasks:Reverse.
+    copy+repeat-copy is a sequence of two tasks, omniglot-10 has 10 classes, babi-1,4 is tasks 1 and 4 of bAbI, and
+    my_tasks:Reverse is a task of your own.
 
     Example: nsm train copy --model nutm --programs 2 --seed 0 --out runs/copy
 
@@ -203,7 +203,9 @@ def _starting(experiment: Experiment, start: Start, choice: Choice) -> Experimen
     }
     for name, (here, there) in differing.items():
         if here != there and (name == "model" or getattr(choice, name) is not None):
-            raise UserError(f"--{name} must be {there}, like the machine of {start.path}, was {here}")
+            raise UserError(f"--{name} must be {there}, as in the machine of {start.path}, was {here}")
+    if ours.repertoire is not None and theirs.repertoire is None:
+        raise UserError(f"--growing must be False: {start.path} has a single machine, which can't grow")
     # The loss on keys would push the keys of a trained machine apart, and its programs would be lost.
     schedule = replace(experiment.schedule, key_loss=0.0)
     return replace(experiment, machine=start.machine, schedule=schedule, start=start.digest)

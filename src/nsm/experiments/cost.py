@@ -26,7 +26,8 @@ def seconds(experiment: Experiment) -> float:
 
 @cache
 def _seconds(experiment: Experiment) -> float:
-    schedule, size = experiment.schedule, least_memory(experiment.machine, 1)
+    # Of a repertoire one machine learns at a time.
+    schedule, size = experiment.schedule, least_memory(replace(experiment.machine, repertoire=None), 1)
     batches = [experiment.task.batch(0, 0, step, schedule.batch_size) for step in range(BATCHES)]
     steps = sum(int(batch.lengths.sum()) for batch in batches) / BATCHES
     return schedule.iterations * steps * (size.weights / 4 + SLOT * size.state / 4 + STEP) * SECONDS

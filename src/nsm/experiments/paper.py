@@ -102,7 +102,7 @@ class Cell:
         return self.experiment.task.measures[0]
 
 
-CONSOLIDATION = 1000.0
+CONSOLIDATION = 10_000.0
 """λ of elastic weight consolidation in the comparison of continual learning (docs/howto/continual-learning.md)."""
 COMPLETE = {"associative-recall": 56, SEQUENCING[1]: 87, SEQUENCING[3]: 109}
 """Units with which a complete machine has as many weights as NUTM has in the paper, within 1 %."""

@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
+from nsm.checks import UserError
 from nsm.tasks.arrays import Floats, Ints
 
 
@@ -23,6 +26,25 @@ class Batch(NamedTuple):
     lengths: Ints
     decoding: Ints
     subtask: Ints
+
+    def checked(self, inputs: int, outputs: int) -> "Batch":
+        """The batch as kernels read it, single precision in row-major order; its shapes must fit together."""
+        steps, size = self.mask.shape if self.mask.ndim == 2 else (0, 0)
+        wanted = {"inputs": (steps, size, inputs), "targets": (steps, size, outputs), "mask": (steps, size)}
+        plain = self._replace(
+            inputs=np.ascontiguousarray(self.inputs, np.float32),
+            targets=np.ascontiguousarray(self.targets, np.float32),
+            mask=np.ascontiguousarray(self.mask, np.float32),
+        )
+        shapes = {name: getattr(plain, name).shape for name in wanted}
+        ends = self.lengths
+        if 0 in (steps, size) or shapes != wanted or ends.shape != (size,) or ends.min() < 1 or ends.max() > steps:
+            found = {**shapes, "lengths": ends.tolist()}
+            raise UserError(
+                f"a batch must have inputs (T, B, {inputs}), targets (T, B, {outputs}), a mask (T, B) and B lengths "
+                f"from 1 to T; this one has {', '.join(f'{name} {value}' for name, value in found.items())}"
+            )
+        return plain
 
     def part(self, samples: Ints) -> "Batch":
         """A batch of some of the sequences, in this order."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
 
-from nsm.checks import UserError
+from nsm.checks import UserError, positive
 from nsm.tasks import Figures, Task
 from nsm.tree import OneOf
 
@@ -91,6 +91,10 @@ class InStages(Curriculum):
     def __post_init__(self) -> None:
         if not 0 <= self.focus < 1:
             raise UserError(f"focus must be at least 0 and below 1, was {self.focus}")
+        positive("floor", self.floor)
+        for name in ("enough", "share", "limit"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UserError(f"{name} must be at least 0, was {getattr(self, name)}")
 
     def check(self, task: Task) -> None:
         super().check(task)
@@ -104,7 +108,8 @@ class InStages(Curriculum):
     def at(self, weights: Weights, step: int, iterations: int) -> Weights:
         if 0 not in weights or step < self.share * iterations:
             return weights
-        return tuple(weight or self.floor + self.limit for weight in weights)
+        most = self.floor + self.limit
+        return tuple(min(weight, most) or most for weight in weights)
 
     def evaluated(self, task: Task, weights: Weights, figures: Figures) -> Weights:
         assert task.breakdown is not None

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from nsm.checks import UserError
 from nsm.machine import Machine
 from nsm.pytree import tree_map
 from nsm.tasks import Sums, Task
@@ -35,6 +36,8 @@ def evaluate(
     for as many sequences as there are, because its value depends on its history; without one, a few batches that don't
     count fill an empty memory.
     """
+    if persistent and machine.config.repertoire is not None:
+        raise UserError("a repertoire has no persistent memory: each of its programs has a tape of its own")
     training, device = machine.training, machine.initial_read.device
     machine.eval()
     total: Sums | None = None

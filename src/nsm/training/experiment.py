@@ -153,6 +153,8 @@ class Experiment:
             raise UserError(
                 "persistent memory and a repertoire exclude each other: each program has a memory of its own"
             )
+        if self.schedule.consolidation and self.schedule.persistent:
+            raise UserError("consolidation must be 0 with persistent memory, which single sequences would overwrite")
         if self.schedule.consolidation and self.machine.repertoire is not None:
             raise UserError("consolidation must be 0 with a repertoire, whose earlier programs are frozen")
         repertoire, curriculum = self.machine.repertoire, self.schedule.curriculum

@@ -113,6 +113,8 @@ class GradientLearner(Learner):
         super().__init__(machine, experiment)
         self.flat, self.gradient = flatten(machine)
         self.optimiser = FlatOptimiser(experiment.optimiser, self.flat, self.gradient)
+        self.began = 0
+        """The first iteration that these weights learn in: l_p counts less and less from there on."""
         strength = self.schedule.consolidation
         self.consolidation = Consolidation(strength, self.flat) if strength else None
 
@@ -120,11 +122,17 @@ class GradientLearner(Learner):
         slots, noise = self._draw(task, batch, step)
         if step < self.schedule.wiped_steps:
             self.memory = None
+        if self.memory is not None and len(self.memory[0]) != (size := batch.mask.shape[1]):
+            raise UserError(
+                f"persistent memory needs batches of one size: it has {len(self.memory[0])} sequences, and batch "
+                f"{step + 1} has {size}"
+            )
+        batch = batch.checked(self.machine.config.input_size, self.machine.config.output_size)
         part = self.ranks.part(batch, noise)
         self.gradient.fill_(0)
         loss = self._gradients(task, part.batch, slots, part.noise)
         loss = self.ranks.total(self.gradient, loss, part.weight)
-        eta = annealing(step, self.schedule.key_loss, self.schedule.key_loss_decay)
+        eta = annealing(step - self.began, self.schedule.key_loss, self.schedule.key_loss_decay)
         # After some hundred iterations η is too small for l_p to change a float.
         penalty = eta * self.machine.program_loss() if eta > 1e-12 else None
         if penalty is not None and penalty.requires_grad:  # a constant 0 without keys, as in a MANN

@@ -22,7 +22,14 @@ from nsm.training.callbacks import Callback, Callbacks
 from nsm.training.distribution import ALONE, Distribution
 from nsm.training.evaluation import TEST, VALIDATION, evaluate
 from nsm.training.experiment import Experiment
-from nsm.training.learner import Diverged, FusedLearner, Learner, ReferenceLearner, memory_state
+from nsm.training.learner import (
+    Diverged,
+    FusedLearner,
+    GradientLearner,
+    Learner,
+    ReferenceLearner,
+    memory_state,
+)
 from nsm.training.progress import Clock, Progress, restore, rewind, save
 from nsm.training.repertoire import RepertoireLearner
 from nsm.training.result import Outcome, Score
@@ -147,7 +154,7 @@ def build(experiment: Experiment, backend: str = "auto", device: str = "cpu", th
     fused = backend != "reference" and reason is None
     machine.backend = "fused" if fused else "reference"
 
-    def learner(machine: Machine) -> Learner:
+    def learner(machine: Machine) -> GradientLearner:
         return FusedLearner(machine, experiment, threads) if fused else ReferenceLearner(machine, experiment)
 
     if isinstance(machine, RepertoireMachine):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -12,7 +13,7 @@ from nsm.machine import Machine, Noise
 from nsm.repertoire import RepertoireMachine
 from nsm.tasks import Batch, Task
 from nsm.training.experiment import Experiment
-from nsm.training.learner import Learner
+from nsm.training.learner import GradientLearner, Learner
 
 
 class RepertoireLearner(Learner):
@@ -22,7 +23,7 @@ class RepertoireLearner(Learner):
     has task labels.
     """
 
-    def __init__(self, machine: RepertoireMachine, experiment: Experiment, learners: list[Learner]) -> None:
+    def __init__(self, machine: RepertoireMachine, experiment: Experiment, learners: Sequence[GradientLearner]) -> None:
         if experiment.processes > 1:
             raise UserError("a repertoire needs one process: a batch is heard as a whole")
         super().__init__(cast(Machine, machine), experiment)
@@ -37,19 +38,19 @@ class RepertoireLearner(Learner):
         lengths = torch.from_numpy(batch.lengths)
         if self.repertoire.options.labels:
             self.repertoire.claim(self.part, x, lengths)
-            return self._newest().step(task, batch, step)
+            return self._learn(task, batch, step)
         mine = self.repertoire.listen(x, lengths).cpu().numpy()
         if not len(mine):
             return self._unlearned(task, batch, x)
         if len(mine) < len(batch.lengths):
             batch = batch.part(mine)
-        return self._newest().step(task, batch, step)
+        return self._learn(task, batch, step)
 
-    def _newest(self) -> Learner:
-        """The learner of the program that learns."""
+    def _learn(self, task: Task, batch: Batch, step: int) -> float:
+        """Have the newest program learn from a batch, its first one if its age is 1."""
         learner = self.learners[self.repertoire.newest]
-        learner.noisy = self.noisy
-        return learner
+        learner.noisy, learner.began = self.noisy, step + 1 - int(self.repertoire.age)
+        return learner.step(task, batch, step)
 
     @torch.no_grad()
     def _unlearned(self, task: Task, batch: Batch, x: Tensor) -> float:

@@ -82,6 +82,8 @@ class _Flight:
     place: str | None = None
     """Where it is trained; None until its actor has started."""
     told_to_stop: bool = False
+    reused: bool = False
+    """Whether the actor had a run before, and waited since."""
 
 
 class RayCluster(Engine):
@@ -112,6 +114,7 @@ class RayCluster(Engine):
     def _begin(self, flight: _Flight) -> None:
         flight.attempts += 1
         flight.place, flight.told_to_stop = None, False
+        flight.reused = bool(self._idle)
         flight.actor = self._idle.pop() if self._idle else self._actor.remote(self._backend)
         flight.answer = flight.actor.begin.remote(flight.job, Watch(flight.job.directory).changes(), versions())
 
@@ -164,6 +167,8 @@ class RayCluster(Engine):
         self._end(flight.actor)
         if self._stopped:
             return Status("interrupted")
+        if flight.reused and flight.place is None:
+            flight.attempts -= 1  # it died idle, maybe long ago: that says nothing about this run
         if flight.attempts < ATTEMPTS:
             self._begin(flight)
             return None
