@@ -1,7 +1,7 @@
-"""A complete machine: its state network and its output layer are stored programs, as its interface networks are.
+"""A complete machine: the state network and the output layer store programs, like the interface networks.
 
-It learns to copy short lists of bits. Then it copies one list, and which of its state and output programs ran is
-printed step by step. Last, the state network runs one program only: neither can do without the other.
+It learns to copy short lists of bits. For one list, the weights of its state and output programs are then printed at
+every step. Finally the state network is restricted to each of its programs: neither suffices alone.
 
 Run it with: python examples/complete_machine.py        (a few seconds)
 """
@@ -13,12 +13,12 @@ from nsm.tasks import Copy
 
 
 def shares(programs):
-    """Of one step, in per cent."""
+    """The program weights of one step, in per cent."""
     return " ".join(f"{100 * share:3.0f}%" for share in programs)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # small tensors: a second thread only gets in the way
+    torch.set_num_threads(1)  # small tensors: a second thread does not help
     task, programs = Copy(width=4, length=(1, 6)), nsm.Programs(2, parts=("interface", "state", "output"))
     shape = {"controller": nsm.Controller(size=32), "memory": nsm.NTM(slots=16, width=8)}
     run = nsm.train(

@@ -1,6 +1,6 @@
-"""Two tasks one after another: a single machine forgets the first, a repertoire of two does not, and is told nothing.
+"""Two tasks in sequence: a single machine forgets the first, a repertoire does not. It is not told which task it sees.
 
-Run it with: python examples/continual_learning.py        (about twenty seconds)
+Run it with: python examples/continual_learning.py        (about a minute)
 """
 
 import tempfile
@@ -15,7 +15,7 @@ from nsm.training.curriculum import OneByOne
 
 @dataclass(frozen=True)
 class Invert(nsm.Task):
-    """Say a sequence of bits, each the other way round. It begins with another sign than Copy does."""
+    """Invert every bit of a sequence. Its start flag differs from that of Copy."""
 
     def sample(self, random):
         n = random.integers(1, 5)

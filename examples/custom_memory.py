@@ -1,8 +1,8 @@
-"""A memory of your own: a stack that is pushed and popped by degrees, trained by `nsm.train` like any other.
+"""A memory of your own: a stack with continuous push and pop strengths, trained by `nsm.train` like any other memory.
 
-A memory says which control heads it has and how wide their interfaces are, makes an initial state and takes a step.
-Everything else (controller, interface networks, stored programs, traces) comes from the machine. Its configuration is
-what a run's files have of it.
+A memory defines its control heads and the size of their interfaces, makes an initial state and takes a step. Everything
+else (controller, interface networks, stored programs, traces) comes from the machine. A run's files store the memory's
+configuration.
 
 Run it with: python examples/custom_memory.py        (about ten seconds)
 """
@@ -23,7 +23,7 @@ class StackState(NamedTuple):
 
 
 class Stack(nsm.Memory):
-    """Push and pop strengths decide how much of the pushed and of the popped stack is kept."""
+    """The next stack is a mixture of the pushed, the popped and the unchanged stack, weighted by the strengths."""
 
     def __init__(self, config: "StackConfig") -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class StackConfig(nsm.MemoryConfig):
 
 
 class Backwards(nsm.Task):
-    """Four bits are pushed, then said backwards; channel 2 is on while they are shown."""
+    """Read four bits, then output them in reverse order; channel 2 is on during the input."""
 
     def sample(self, random):
         bits = random.integers(0, 2, 4)
@@ -72,7 +72,7 @@ class Backwards(nsm.Task):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # tiny tensors: a second thread only gets in the way
+    torch.set_num_threads(1)  # tiny tensors: a second thread does not help
     machine = nsm.MANN(3, 1, controller=nsm.Controller(size=24), memory=StackConfig(), backend="reference")
     schedule = nsm.Schedule(150, batch_size=64, evaluate_every=50, test_sequences=200)
     optimiser = nsm.Optimiser("adam", learning_rate=0.02)

@@ -1,4 +1,4 @@
-"""A data set of torch's behind a DataLoader, as a task: is there an even number of ones?
+"""A torch data set as a task, loaded by a DataLoader: is the number of ones even?
 
 Run it with: python examples/dataset_task.py        (about fifteen seconds)
 """
@@ -10,10 +10,10 @@ import nsm
 
 
 class Parity(nsm.DatasetTask):
-    """Bits one at a time; after the last the machine says whether an even number of them was 1."""
+    """Bits one at a time; after the last one the machine outputs whether the number of ones is even."""
 
     def dataset(self, split: str) -> Dataset:
-        """The items of "train", "validation" or "test": inputs (T, I), targets (T, O), the steps that count (T,)."""
+        """The items of "train", "validation" or "test": inputs (T, I), targets (T, O), scored steps (T,)."""
         generator = torch.Generator().manual_seed({"train": 0, "validation": 1, "test": 2}[split])
         bits = torch.randint(0, 2, (2_000, 8), generator=generator).float()
         targets, counted = torch.zeros(2_000, 8, 1), torch.zeros(2_000, 8)

@@ -1,7 +1,7 @@
 """A NUTM in a LightningModule: the Trainer runs the loop, validates after every epoch and clips gradients.
 
-The network reads a word and says it backwards: from chance level to nearly all letters right in 400 steps. This takes
-about 5 seconds on one core, and half a minute more the first time, when kernels are compiled. It writes no files.
+The network reads a word and outputs it reversed: from chance level to nearly all letters correct in 400 steps. This
+takes about 5 seconds on one core, and half a minute more the first time, to compile the kernels. It writes no files.
 
     pip install lightning
     python examples/lightning_module.py
@@ -58,7 +58,7 @@ def loader(words: int, shuffle: bool = False) -> DataLoader:
     return DataLoader(TensorDataset(torch.randint(LETTERS, (words, LENGTH))), batch_size=64, shuffle=shuffle)
 
 
-torch.set_num_threads(1)  # tiny tensors: a second thread only gets in the way
+torch.set_num_threads(1)  # tiny tensors: a second thread does not help
 lightning.seed_everything(0)
 network, training, validation = Reverse(), loader(6400, shuffle=True), loader(512)
 trainer = lightning.Trainer(

@@ -1,4 +1,4 @@
-"""A NUTM driven by hand, one step at a time, as a computer's clock would: the state goes in and comes out."""
+"""A NUTM run one step at a time, like a computer driven by its clock: each step takes a state and returns the next."""
 
 import torch
 
@@ -22,7 +22,7 @@ with torch.no_grad():
         slot = state.memory.write_addresses[0, 0].argmax()
         print(f"step {t}: wrote mostly to slot {slot}, output {[round(v, 3) for v in y[0].tolist()]}")
 
-    # The same in one call, with a trace of what happened.
+    # The same in one call, with a trace of every step.
     out, _, trace = machine(tape, trace=True)
 print("step loop equals one call:", bool(torch.allclose(out[-1], y, atol=1e-6)))
 print("read head ran programs ", trace.programs[:, 0, 0].argmax(-1).tolist())

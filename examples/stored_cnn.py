@@ -1,9 +1,9 @@
 """Stored programs in the convolutions of a small network for images.
 
-Ten drawings, each a few random lines, come in four styles: dark or light, on stripes that lie or stand. What a drawing
-means depends on the style: its class is its number, counted on by three per style. The first convolution is shared; the
-rest is a plain network, or four stored programs of that size, mixed for every image, or a plain one that is so wide
-that it has as many parameters.
+Ten drawings, each of three random lines, come in four styles: dark or light, on horizontal or vertical stripes. The
+class of an image depends on the style: it is (drawing + 3 · style) mod 10. The first convolution is shared; the rest is
+a plain network, four stored programs of that size, mixed for every image, or a plain network wide enough to have as
+many parameters.
 
     python examples/stored_cnn.py                        # seconds, one seed: to see it work
     python examples/stored_cnn.py --seeds 5 --steps 400  # the numbers of docs/howto/module.md
@@ -54,7 +54,7 @@ def rest(channels: int) -> nn.Module:
 
 
 def stored() -> nn.Module:
-    """Asked by the mean of each of the first convolution's channels."""
+    """Its query is the mean of each channel of the first convolution."""
     return nsm.stored(rest(CHANNELS), programs=PROGRAMS)
 
 
@@ -67,7 +67,7 @@ def size(module: nn.Module) -> int:
 
 
 def right(kind: str, seed: int, steps: int) -> float:
-    """Train one network; the share of new images it gets right."""
+    """Train one network; returns its accuracy on new images."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     drawings = lines(generator)
@@ -86,7 +86,7 @@ def right(kind: str, seed: int, steps: int) -> float:
         return float((model(images).argmax(-1) == classes).float().mean())
 
 
-torch.set_num_threads(1)  # small tensors: a second thread only gets in the way
+torch.set_num_threads(1)  # small tensors: a second thread does not help
 WIDE = min(range(CHANNELS, 64), key=lambda channels: abs(size(rest(channels)) - size(stored())))
 NETWORKS = {"plain": lambda: rest(CHANNELS), "stored programs": stored, "plain, as large": lambda: rest(WIDE)}
 

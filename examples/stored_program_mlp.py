@@ -1,7 +1,7 @@
 """A stored-program layer inside an ordinary network.
 
-The task switches between two linear maps; which one applies is told by the sign of the first input. One linear layer
-can't do it. Two stored programs can: the query network learns from the input which mixture of them to run.
+The task switches between two linear maps, depending on the sign of the first input. One linear layer can't learn it.
+Two stored programs can: the query network learns which mixture of them to run for an input.
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import nn
 
 import nsm
 
-torch.set_num_threads(1)  # tiny tensors: a second thread only gets in the way
+torch.set_num_threads(1)  # tiny tensors: a second thread does not help
 torch.manual_seed(0)
 maps = torch.randn(2, 8, 4) / 8**0.5
 

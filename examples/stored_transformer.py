@@ -1,9 +1,9 @@
 """Stored programs in the feed-forward block of a small transformer.
 
-The task is a stream of symbols with commands in it: each symbol is to be replaced by the table of the last command
-before it, eight random tables of 16 symbols. Attention finds the command, the feed-forward block has to know the
-tables. Three blocks: a plain one, one with four stored programs of that size, mixed for every position, and a plain one
-as wide as the four together, with as many parameters.
+The task is a stream of symbols and commands: each symbol has to be replaced according to the table of the last command
+before it, one of eight random tables of 16 symbols. Attention finds the command, the feed-forward block has to store
+the tables. Three blocks: a plain one, one with four stored programs of that size, mixed for every position, and a plain
+one wide enough to have as many parameters.
 
     python examples/stored_transformer.py                        # seconds, one seed: to see it work
     python examples/stored_transformer.py --seeds 5 --steps 500  # the numbers of docs/howto/module.md
@@ -66,7 +66,7 @@ def size(module: nn.Module) -> int:
 
 
 def right(kind: str, seed: int, steps: int) -> float:
-    """Train one transformer; the share of symbols it gets right on new streams."""
+    """Train one transformer; returns its accuracy on new streams."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     tables = torch.stack([torch.randperm(SYMBOLS) for _ in range(COMMANDS)])
@@ -85,7 +85,7 @@ def right(kind: str, seed: int, steps: int) -> float:
         return float((model(tokens).argmax(-1) == answers)[counted].float().mean())
 
 
-torch.set_num_threads(1)  # small tensors: a second thread only gets in the way
+torch.set_num_threads(1)  # small tensors: a second thread does not help
 WIDE = round((size(stored()) - WIDTH) / (2 * WIDTH + 1))  # hidden units for as many parameters as the stored block has
 BLOCKS = {"plain": lambda: block(HIDDEN), "stored programs": stored, "plain, as large": lambda: block(WIDE)}
 

@@ -16,7 +16,7 @@ REGISTERS, VALUES, CHUNK = 4, 4, 16
 
 
 def stream(steps: int, batch: int = 32) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens, targets (−100 where nothing is asked), and whether the answer lies in an earlier chunk, all (T, B)."""
+    """Tokens, targets (−100: no question), and whether the answer was written in an earlier chunk, all (T, B)."""
     register, value = torch.randint(REGISTERS, (steps, batch)), torch.randint(VALUES, (steps, batch))
     asked = torch.rand(steps, batch) < 0.5
     now = torch.arange(steps)[:, None]
@@ -46,7 +46,7 @@ class Network(nn.Module):
 
 @torch.no_grad()
 def accuracy(network: Network, keep_state: bool = True) -> float:
-    """On new sequences, over the answers that lie in an earlier chunk."""
+    """On new sequences, over the answers that were written in an earlier chunk."""
     state, right, asked = None, 0, 0
     for tokens, targets, earlier in zip(*(part.split(CHUNK) for part in stream(1600)), strict=True):
         logits, state = network(tokens, state if keep_state else None)
@@ -55,7 +55,7 @@ def accuracy(network: Network, keep_state: bool = True) -> float:
     return right / asked
 
 
-torch.set_num_threads(1)  # tiny tensors: a second thread only gets in the way
+torch.set_num_threads(1)  # tiny tensors: a second thread does not help
 torch.manual_seed(0)
 network = Network()
 optimiser = torch.optim.Adam(network.parameters(), 3e-3)
@@ -71,7 +71,7 @@ for step, (chunk, wanted) in enumerate(zip(tokens.split(CHUNK), targets.split(CH
     loss.backward()
     nn.utils.clip_grad_norm_(network.parameters(), 10.0)
     optimiser.step()
-    state = state.detach()  # the memory goes on; the gradient ends here
+    state = state.detach()  # the memory is carried over; the gradient stops here
 
 print(f"after training:            {accuracy(network):.1%} right")
 print(f"state lost between chunks: {accuracy(network, keep_state=False):.1%} right")

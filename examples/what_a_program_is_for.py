@@ -1,7 +1,7 @@
-"""What program 2 is for: a trained machine is kept from running one of its programs, and the wrong bits are counted.
+"""What a program is for: forbid each program of a trained machine in turn, and count the wrong bits.
 
-The machine learned Copy and Associative Recall in one sequence, with three programs for each of its heads. Any other of
-results/models can be named, such as single/default/associative-recall/nutm.
+The machine was trained on the sequence of Copy and Associative Recall, with three programs per head. Any other machine
+in results/models can be given, such as single/default/associative-recall/nutm.
 """
 
 import sys
@@ -15,7 +15,7 @@ MODELS = Path(__file__).parents[1] / "results/models"
 MODEL = sys.argv[1] if len(sys.argv) > 1 else "sequencing/default/copy+associative-recall/nutm"
 SEQUENCES = 20
 
-torch.set_num_threads(1)  # enough for tensors as small as these
+torch.set_num_threads(1)  # enough for such small tensors
 run = nsm.open(MODELS / MODEL)
 machine, task = run.machine(), run.experiment.task.tested
 names = task.subtask_names or (task.name,)
@@ -28,7 +28,7 @@ counted = torch.from_numpy(batch.mask) > 0
 
 @torch.no_grad()
 def tried(*interventions):
-    """What share of the bits is wrong, of each task in per cent, and the trace."""
+    """The share of wrong bits of each task, in per cent, and the trace."""
     out, _, trace = machine.run(x, interventions, lengths=lengths)
     wrong = ((out > 0) != (torch.from_numpy(batch.targets) > 0.5)).double().mean(-1)
     parts = [counted & (torch.from_numpy(batch.subtask) == n) for n in range(len(names))]

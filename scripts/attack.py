@@ -1,4 +1,4 @@
-"""Hand `nsm` thousands of files and arguments that nobody should, and count what must never happen.
+"""Give `nsm` thousands of invalid files and arguments, and count what must never happen.
 
 Everything that nsm reads is mutated: run directories, kept results, saved machines, archives of data sets, stories and
 command lines. A case is a mutation and a command that meets it, run by `nsm.cli.main` in a process of its own, which is
@@ -10,7 +10,7 @@ Four things are counted, and each must be 0:
 - **tracebacks**: an exception that leaves `main`, a traceback on standard error, an exit code that
   docs/reference/commands.md does not list, or a process that dies. (`nsm.load` may raise a UserError.)
 - **hangs**: a command that takes longer than `--seconds`. Work that the case asks for in so many words, say 10¹² test
-  sequences, may take for ever, but must end when Ctrl-C is pressed, or pressed twice.
+  sequences, may run forever, but must end when Ctrl-C is pressed once or twice.
 - **over memory**: a process that has grown by more than `--memory` MiB at its peak.
 - **changed outputs**: exit code 0, and other numbers than the unharmed file gives.
 

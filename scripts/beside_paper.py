@@ -54,7 +54,7 @@ def draw() -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="0.92")
         axes.set_axisbelow(True)
-    figure.axes[0].set_ylabel("wrong bits per sequence", fontsize=9)
+    figure.axes[0].set_ylabel("Σ|p − y| per sequence", fontsize=9)
     figure.legend(
         handles=[
             figure.axes[0].plot([], [], "o", color="0.4", label="nsm, one seed")[0],

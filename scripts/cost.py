@@ -1,9 +1,9 @@
-"""What a campaign costs: time a few iterations of every cell and say how long all of it would take on one core.
+"""The cost of a campaign: time a few iterations of every cell and estimate how long all of it would take on one core.
 
 Example: python scripts/cost.py --preset paper --seeds 10
 
-Time is that of the processor, not of the clock, so that other work on the machine matters little. Runs that are equal
-in two experiments are counted once, as `nsm reproduce` trains them once.
+It measures processor time, not wall-clock time, so that other work on the machine matters little. Runs that occur in
+two experiments are counted once, because `nsm reproduce` trains them once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def seconds_per_iteration(experiment: Experiment) -> float:
 
 
 def drawn_at(experiment: Experiment, step: int) -> Task:
-    """The task as it is drawn there by a curriculum that goes by the step alone."""
+    """The task at a step, under a curriculum that depends on the step alone."""
     task, curriculum = experiment.task, experiment.schedule.curriculum
     if curriculum is None:
         return task
@@ -57,7 +57,7 @@ def main() -> None:
     options = parser.parse_args()
     counted: dict[Experiment, str] = {}
     total = 0.0
-    print(f"| experiment | cell | iterations | ms an iteration | minutes a run | hours for {options.seeds} seeds |")
+    print(f"| experiment | cell | iterations | ms per iteration | minutes per run | hours for {options.seeds} seeds |")
     print("|---|---|---|---|---|---|")
     for name in options.experiments:
         if name not in EXPERIMENTS:
@@ -76,7 +76,7 @@ def main() -> None:
                 f"{run * options.seeds / 3600:.2f} |",
                 flush=True,
             )
-    print(f"\nAll of it: {total / 3600:.1f} hours of one core.")
+    print(f"\nTotal: {total / 3600:.1f} hours on one core.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The moving picture of README.md: the page of `nsm view`, step by step, in a real Chromium.
+"""The animation in README.md: the page of `nsm view`, step by step, in a real Chromium.
 
     python scripts/film.py results/models/single/default/copy/nutm docs/images/viewer.gif --length 16
 

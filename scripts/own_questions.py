@@ -1,4 +1,4 @@
-"""Ask a bAbI machine the fifty questions of `own_questions.txt`, which no data set has, and print what it got wrong.
+"""Ask a bAbI machine the fifty questions of `own_questions.txt`, which are in no data set, and print its wrong answers.
 
     .venv/bin/python scripts/own_questions.py results/models/babi/staged/babi/nutm-4
 

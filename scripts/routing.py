@@ -1,8 +1,8 @@
-"""What routing without labels costs a repertoire: who answers, and how well; and how well with a label instead.
+"""The cost of routing without task labels in a repertoire: which program answers, and the accuracy with and without.
 
 Example: python scripts/routing.py runs/continual/paper/continual-growing/ntm/seed-*
 
-With a label, a task is answered by the program that answers it best.
+With a label, every task is answered by the program that is best at it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Kill a training run many times, at random instants, and show that nothing is lost.
+"""Kill a training run many times, at random moments, and show that nothing is lost.
 
 Runs of one configuration are killed with SIGKILL again and again, each time a little further on, and resumed from what
-they left on the disk. Between a kill and the next start the newest checkpoint is sometimes damaged, if there is one
-before it. Every run that gets to its end is compared with one that was never interrupted: the metrics, all files of
+they left on disk. Between a kill and the next start the newest checkpoint is sometimes damaged, if there is one
+before it. Every run that finishes is compared with one that was never interrupted: the metrics, all files of
 the last and of the best checkpoint, and the result, byte for byte.
 
 Example: python scripts/soak.py --kills 200
@@ -35,7 +35,7 @@ HARMS = ("deleted", "emptied", "truncated", "a bit flipped")
 
 
 def experiment() -> Experiment:
-    """A small NUTM on Copy with everything random that there is, looked at, saved and thrown back all the time."""
+    """A small NUTM on Copy with every source of randomness, evaluated, saved and rewound often."""
     copy = recipes.copy("nutm")
     machine = replace(
         copy.machine,
@@ -75,7 +75,7 @@ class Soak:
             os._exit(code)
 
     def finish(self, run: Path, kills: int, window: float) -> bool:
-        """Kill and resume a run until it is done, or until there were enough kills; whether it came to its end."""
+        """Kill and resume a run until it is done, or until there were enough kills; returns whether it finished."""
         while True:
             child = self.forked(run)
             if self.kills < kills:
@@ -151,7 +151,7 @@ def main(
             if soak.finish(run, kills, window):
                 soak.compare(run, straight)
             else:
-                soak.differences.append(f"{run.name}: did not go on")
+                soak.differences.append(f"{run.name}: did not resume")
             print(f"{run.name}: {soak.kills} kills, {soak.corruptions} corruptions", file=sys.stderr, flush=True)
         if soak.differences:
             sys.exit(f"LOST after {soak.kills} kills: {'; '.join(soak.differences)}")

@@ -1,8 +1,8 @@
-"""How finely a machine sorts: how many places of its answer are right, by how near the next priority is.
+"""How finely a machine sorts: the accuracy of each place in its answer, by the distance to the next priority.
 
 Example: python scripts/sorting.py results/models/single/default/priority-sort/nutm
 
-Takes new sequences like those of training, of Priority Sort by itself or in a row with other tasks. A place is right if
+Tests new sequences from the training distribution, of Priority Sort alone or among other tasks. A place is right if
 all its bits are; its gap is the distance from the priority of the item that belongs there to the nearest other one.
 """
 
@@ -38,7 +38,7 @@ def places(batch: Batch, wrong: np.ndarray, number: int, width: int) -> Iterator
 
 
 def examine(machine: Machine, task: Task, sequences: int, seed: int) -> list[tuple[float, int]]:
-    """The places of so many new sequences of a task."""
+    """The places of new sequences of a task."""
     singles = task.singles()
     sorts = [n for n, single in enumerate(singles) if isinstance(single, PrioritySort)]
     if not sorts:

@@ -76,5 +76,5 @@ def test_lines_end_where_the_last_is_still_being_written(tmp_path):
     with path.open("r+b") as file:
         file.truncate(0)
         file.truncate(1 << 40)  # without taking any room on the disk
-    with pytest.raises(Damaged, match="line 1 has no end"):
+    with pytest.raises(Damaged, match="line 1 is not terminated"):
         list(documents.read_lines(path))

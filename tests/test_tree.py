@@ -191,11 +191,11 @@ def test_what_a_class_refuses_itself_it_refuses_in_a_file_too():
     [
         (float("nan"), r"^config\.share must be a finite number to be written, was nan"),
         (float("inf"), r"^config\.share must be a finite number"),
-        (object(), r"^config\.share must be a number, a text"),
-        (Leaf, r"^config\.share must be a number, a text"),
-        ({1, 2}, r"^config\.share must be a number, a text"),
-        ({1: 2}, r"^config\.share must be a number, a text"),
-        (b"x", r"^config\.share must be a number, a text"),
+        (object(), r"^config\.share must be a number, string, bool"),
+        (Leaf, r"^config\.share must be a number, string, bool"),
+        ({1, 2}, r"^config\.share must be a number, string, bool"),
+        ({1: 2}, r"^config\.share must be a number, string, bool"),
+        (b"x", r"^config\.share must be a number, string, bool"),
         ((1, [2, float("nan")]), r"^config\.share\[1\]\[1\] must be a finite number"),
         ({"a": object()}, r"^config\.share\.a must be"),
         (len, r"^config\.share must be"),
@@ -224,7 +224,7 @@ def test_a_class_in_a_function_could_not_be_found_again():
     class Local(Copy):
         pass
 
-    with pytest.raises(UserError, match="is defined inside a function: define it in a module"):
+    with pytest.raises(UserError, match="is defined inside a function: define it at the top level of a module"):
         to_json(Local())
 
 

@@ -98,7 +98,7 @@ if TYPE_CHECKING:
     from nsm.training.experiment import Experiment, Optimiser, Schedule
     from nsm.training.result import Outcome, Result
 else:
-    # Each name is imported when it is first used: `nsm --help` takes no torch, and a model no training.
+    # Names are imported on first use: `nsm --help` does not load torch, and a model does not load the training code.
     _WHERE = {
         "nsm": "optim",
         "nsm.api": "open train view",

@@ -36,26 +36,26 @@ def train(
     backend: str = "auto",
     device: str = "cpu",
 ) -> Run:
-    """Train a machine, or resume the run in `out`; a finished one is opened.
+    """Train a machine. An unfinished run in `out` is resumed, a finished one is opened.
 
     Args:
-        what: a recipe by name ("copy"), a task, also your own, or a complete `Experiment`.
-        machine: the machine to train, of which only the shape counts: weights are random unless it is also given as
+        what: the name of a recipe ("copy"), a task (nsm's or your own), or a complete `Experiment`.
+        machine: the machine to train. Only its configuration is used: weights are random unless you also pass it as
             `start`. By default an `nsm.NUTM` that fits the task.
         out: directory of the run; by default runs/TASK-MODEL-SEED.
         optimiser: replaces the experiment's; for your own task the default is Adam, 1e-3.
         schedule: iterations, batch size and so on; replaces the experiment's.
         seed: random seed for weights, data and noise; replaces the experiment's.
-        start: a run, the directory of a saved machine, or a machine, whose weights the run starts from.
+        start: the source of the initial weights: the directory of a run or of a saved machine, or a machine.
         callbacks: `nsm.ProgressBar()`, `nsm.TensorBoard()`, your own `nsm.Callback`.
         backend: "auto", "reference" (plain PyTorch) or "fused" (CPU kernels).
-        device: any PyTorch device, for the reference.
+        device: any PyTorch device; the fused backend runs on "cpu" only.
 
     Returns:
         The finished run. After Ctrl-C the same call resumes from the last checkpoint.
 
     Raises:
-        UserError: an argument is wrong, or `out` holds another run.
+        UserError: an argument is wrong, or `out` holds a different run.
     """
     experiment = _experiment(what, machine)
     experiment = replace(
@@ -75,7 +75,7 @@ def _experiment(what: object, machine: object) -> Experiment:
     if isinstance(what, str | Task):
         what = (recipes.find(what) if isinstance(what, str) else recipes.own(what))()
     if not isinstance(what, Experiment):
-        raise UserError(f"train takes a recipe's name, a Task or an Experiment, was {type(what).__name__}")
+        raise UserError(f"train takes the name of a recipe, a Task or an Experiment, was {type(what).__name__}")
     return what if machine is None else replace(what, machine=_config(machine))
 
 
@@ -87,7 +87,7 @@ def _config(machine: object) -> MachineConfig:
 
 
 def open(path: str | Path) -> Run:
-    """Open the run in a directory, finished or not; also a machine published under results/models."""
+    """Open a run directory, finished or not, or the directory of a published machine under results/models."""
     run = Run(path)
     run.experiment  # noqa: B018 — raises the error if it is not a run
     return run
@@ -99,14 +99,14 @@ def view(machine: nn.Module, x: Tensor, *, out: str | Path | None = None, title:
 
     Args:
         machine: a machine, or a larger model with one machine in it.
-        x: the input of the machine, (T, B, I), or (T, I) for one sequence, batch first if it has `batch_first`; or the
-            input of the larger model.
-        out: file to write the page to; by default view.html, and in a notebook none.
+        x: the machine's input: (T, B, I), (B, T, I) with `batch_first`, or (T, I) for one sequence. For a larger model,
+            the input of that model.
+        out: file to write the page to; by default view.html, or none in a notebook.
         title: title of the page.
-        bits: outputs are logits of bits; else of a choice among all.
+        bits: whether each output is the logit of a bit (True), or all outputs together are the logits of one choice.
 
     Returns:
-        The page, which a notebook displays.
+        The page; a notebook displays it.
     """
     inside, seen = _seen(machine, x)
     training = inside.training
@@ -123,13 +123,13 @@ def view(machine: nn.Module, x: Tensor, *, out: str | Path | None = None, title:
 
 
 def _seen(model: nn.Module, x: Tensor) -> tuple[Machine, Tensor]:
-    """The machine in a model, and its input when the model's is x."""
+    """The machine inside a model, and the input that it gets when the model is called with x."""
     if isinstance(model, Machine):
         return model, x
     inside = [module for module in model.modules() if isinstance(module, Machine)]
     if len(inside) != 1:
         raise UserError(
-            f"view takes a model with one machine in it, this one has {len(inside)}: pass the machine itself"
+            f"view needs a model that contains one machine, this one contains {len(inside)}: pass the machine itself"
         )
     given: list[Tensor] = []
     hook = inside[0].register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
@@ -141,7 +141,7 @@ def _seen(model: nn.Module, x: Tensor) -> tuple[Machine, Tensor]:
         hook.remove()
         model.train(training)
     if not given or not isinstance(given[0], Tensor):
-        raise UserError("the model did not call its machine with a tensor")
+        raise UserError("the model did not call its machine with a tensor: pass the machine itself")
     return inside[0], given[0]
 
 

@@ -19,13 +19,13 @@ from nsm.state import MachineState, Noise
 Lengths = Tensor | Sequence[int] | npt.NDArray[np.integer[Any]]
 """The length of each sequence of a batch."""
 FORMS = 64
-"""Forms of states that a machine remembers, one for each batch size and number of slots."""
+"""Maximum number of state forms that a machine caches, one for each batch size and number of slots."""
 Forms = dict[tuple[int | None, int | None], Any]
 """The form of a state, by batch size and number of slots."""
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype | None:
-    """The precision that autocast wants on the device of x, if it is on."""
+    """The precision of autocast on the device of x, if it is enabled."""
     kind = x.device.type
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return None
@@ -81,7 +81,7 @@ def check_lengths(lengths: Lengths | None, steps: int, batch: int) -> Tensor | N
 
 
 def check_noise(noise: Noise, shape: tuple[int, ...], config: MachineConfig, heads: int) -> None:
-    """The noise of a pass of `shape`, such as (T, B), of a machine with so many control heads."""
+    """Check the noise of a pass of `shape`, such as (T, B), for a machine with `heads` control heads."""
     programs = config.programs.count if config.programs else 0
     expected = ((*shape, config.controller.size), (*shape, heads, programs))
     for name, drawn, size in zip(Noise._fields, noise, expected, strict=True):
@@ -106,7 +106,7 @@ def check_state(
     if forms is None:
         check_like("state", state, initial(batch, slots))
         return
-    # Cached, because a machine that runs step by step would make an initial state for every step.
+    # Cached: otherwise a machine that runs step by step would make an initial state at every step.
     known = forms.get((batch, slots))
     if known is None:
         known = _form(initial(batch, slots))

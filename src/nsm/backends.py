@@ -42,7 +42,7 @@ def fused(
     noise: Noise,
 ) -> tuple[Tensor, MachineState, list[Tensor]]:
     """All steps in one operator: the outputs, the final state and the traces, in the operator's order."""
-    # Not at the top: Numba takes half as long to import as torch, and the reference does without.
+    # Not at the top: importing Numba takes half as long as torch, and the reference does not need it.
     from nsm.fused import kernels, operators
 
     level = {False: 0, True: kernels.WITH_ADDRESSES, "memory": kernels.WITH_TAPES}[trace]

@@ -21,7 +21,7 @@ FIRST = 3.0
 
 
 def figures(task: Task, line: Line | None, at: int | None = None) -> str:
-    """A line of metrics in words; the evaluation may have been `at` an earlier iteration."""
+    """A line of metrics in words; `at` is the iteration of its evaluation if that was earlier."""
     parts = []
     if line is None:
         return ""
@@ -45,8 +45,8 @@ def _live_screen() -> bool:
 
 
 class ProgressBar(Callback):
-    """The progress of a run, on standard error: a bar on a terminal, elsewhere a line per evaluation, and one after the
-    first seconds that says how long the run will take."""
+    """Shows the progress of a run on standard error: a bar on a terminal, elsewhere a line per evaluation. A line after
+    the first seconds estimates how long the run will take."""
 
     def __init__(self) -> None:
         self._live: Progress | None = None

@@ -30,14 +30,14 @@ class UserError(ValueError):
 
 
 class Failed(Exception):
-    """Work that failed though the command was right, in one sentence; exit code 1. Any other exception is a bug.
+    """A valid command whose work failed, in one sentence; exit code 1. Any other exception is a bug.
 
     Each kind of failure is defined where it happens; the command line needs only this class.
     """
 
 
 def brief(text: str, most: int = 120) -> str:
-    """A text from a file or a user, cut for a sentence if it is long."""
+    """A text from a file or a user, shortened to fit a sentence."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -75,17 +75,17 @@ def _count(argument: str, value: Any, most: int) -> int:
 
 
 def fits(what: str, size: int) -> None:
-    """Raise a UserError unless so many bytes are free, before allocating any; sizes are lower bounds.
+    """Raise a UserError unless `size` bytes, a lower bound, are free; to be called before allocating them.
 
     A system that overcommits memory would kill the process without a message.
     """
     free = free_memory()
     if size > free:
-        raise UserError(f"{what} would take at least {_in_words(size)} of memory, and {_in_words(free)} are free")
+        raise UserError(f"{what} would need at least {_in_words(size)} of memory, but only {_in_words(free)} is free")
 
 
 def free_memory() -> int:
-    """Bytes that this process may still allocate: of the machine, of its container, and within its own limit."""
+    """Bytes that this process may still allocate, limited by the machine, its container and its own limit."""
     limits = system.memory_limits()
     with suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()

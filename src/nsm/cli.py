@@ -20,14 +20,14 @@ from nsm.version import __version__
 
 DESCRIPTION = """Neural stored-program memory: train a machine, test it, watch it run, reproduce the paper.
 
-nsm --version prints its version, and those of Python and torch."""
+nsm --version prints the versions of nsm, Python and torch."""
 FAILED, MISTAKE, INTERRUPTED, STOPPED, UNREAD = 1, 2, 75, 130, 141
 """Exit codes: the run failed; the command was wrong; the run was stopped and can be resumed; the command was stopped by
-Ctrl-C, as a shell reports it; the reader of the output has left, as `head` does."""
+Ctrl-C, as a shell reports it; the output was closed early, as by `head`."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command; a user's mistake is one sentence and exit code 2."""
+    """Run one command; a UserError is printed as one sentence, with exit code 2."""
     if rank_and_size() == (0, 1):
         _main(arguments)
         return
@@ -62,7 +62,7 @@ def _main(arguments: list[str] | None) -> None:
     except MemoryError as error:
         _leave(FAILED, f"out of memory: {error}" if str(error) else "out of memory")
     except Interrupted:
-        _leave(INTERRUPTED, "stopped and saved; the same command resumes")
+        _leave(INTERRUPTED, "stopped and saved; run the same command again to resume")
     except KeyboardInterrupt:
         _leave(STOPPED, "stopped")
 
@@ -91,7 +91,7 @@ def _run(arguments: list[str]) -> None:
 def _ctrl_c() -> Iterator[None]:
     """Let Ctrl-C end the process at once where KeyboardInterrupt may not: during imports and compilation.
 
-    Elsewhere it is raised as usual; a handler of SIGINT other than Python's stays.
+    Elsewhere KeyboardInterrupt is raised as usual. A handler of SIGINT other than Python's is left in place.
     """
     pythons = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     heeded = pythons and threading.current_thread() is threading.main_thread()
@@ -112,7 +112,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _leave_if_unread() -> None:
-    """If nobody reads the output any more, exit silently; buffered output goes to /dev/null."""
+    """If the reader of the output is gone, exit silently; buffered output goes to /dev/null."""
     unread = [stream for stream in (sys.stdout, sys.stderr) if system.has_lost_its_reader(stream.fileno())]
     for stream in unread:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

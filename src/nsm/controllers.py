@@ -1,8 +1,8 @@
 """State networks: h_t, c_t = RNN([x_t, r_{t−1}], h_{t−1}), Eq. 1, one step at a time.
 
 Every network has the same interface: `output, state = network(x, state, noise)` with x (B, input_size), output c_t
-(B, size) and a named tuple of (B, size) tensors as state. An LSTM hands out its hidden
-vector as c_t.
+(B, size) and a named tuple of (B, size) tensors as state. The c_t of an LSTM is its hidden
+vector.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class StateNetwork(nn.Module, ABC):
             theirs = F.linear(state.hidden, self.weight_hh, self.bias_hh)
         return self.advance(ours, cast(Never, theirs), cast(Never, state), noise)
 
-    # Never: each network takes the state it makes itself, so a type checker allows any there and no call of this one.
+    # `Never`: each network takes only its own state. A subclass may declare any type; this method can't be called.
     @abstractmethod
     def advance(
         self, ours: Tensor, theirs: Never, state: Never, noise: Tensor | None = None
@@ -156,7 +156,7 @@ class LSTM(StateNetwork):
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         super().reset_parameters(generator)
-        # A norm would undo what is added before it to all units alike.
+        # A norm would cancel a bias that is the same for all units before it.
         bias = self.bias_ih[self.size : 2 * self.size] if self.gate_norms is None else self.gate_norms[1].bias
         with torch.no_grad():
             bias.fill_(self.config.forget_bias)  # type: ignore[operator]
@@ -171,7 +171,7 @@ class LSTM(StateNetwork):
         cell = torch.sigmoid(f) * state.cell + torch.sigmoid(i) * torch.tanh(g)
         if noise is not None:
             cell = cell + noise
-        # The norm shapes what the cell shows, not what it keeps.
+        # The norm applies to the cell's output, not to the cell that is carried on.
         shown = cell if self.cell_norm is None else self.cell_norm(cell)
         hidden = torch.sigmoid(o) * torch.tanh(shown)
         return hidden, LSTMState(hidden, cell)

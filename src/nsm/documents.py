@@ -18,10 +18,10 @@ from typing import Any
 from nsm.files import Damaged, opened, read, write_atomically
 
 LARGEST = 4 << 20
-"""Bytes of a document, or of a line of metrics, at most; a hundred times the largest ones."""
+"""Maximum bytes of a document or of a line of metrics: a hundred times the largest ones."""
 DEEPEST = 32
 LONGEST = 32
-"""Characters of a number at most; nsm writes 25 at most."""
+"""Maximum characters of a number; nsm writes at most 25."""
 SEAL = "self"
 STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
 """A string, possibly unterminated; possessive, so that each byte is read once."""
@@ -106,7 +106,7 @@ def read_lines(path: Path) -> Iterator[Any]:
             except ValueError as error:
                 raise Damaged(f"{path} is damaged: line {number} is not a line of metrics: {error}") from None
         if len(line) == LARGEST:
-            raise Damaged(f"{path} is damaged: line {number + 1} has no end")
+            raise Damaged(f"{path} is damaged: line {number + 1} is not terminated")
 
 
 def write(path: Path, document: dict[str, Any], indent: int | None = 2) -> None:

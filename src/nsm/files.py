@@ -1,7 +1,7 @@
 """Bounded reads, atomic writes, locks, and the cache: after a kill a file or directory is complete or absent.
 
 Until it is complete, it has a temporary name that only nsm uses: `.nsm-<random>-<process>.tmp`. What a killed process
-leaves under such a name is removed by the next process that locks the directory; nothing else ever is.
+leaves under such a name is removed by the next process that locks the directory; nothing else is ever removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Damaged(UserError):
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file to read. Not a pipe or a device, which may block forever."""
+    """Open a regular file for reading, but not a pipe or a device, which may block forever."""
     with open(path, "rb", opener=_without_waiting) as file:
         yield file
 
@@ -78,7 +78,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 @contextmanager
 def directory_atomically(path: Path, replace: bool = True) -> Iterator[Path]:
-    """An empty directory to fill, then synced and renamed to `path`; one that is there is replaced, or an OSError."""
+    """An empty directory to fill, then synced and renamed to `path`. An existing one is replaced, or is an OSError."""
     with naming(path), _temporary(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
@@ -115,8 +115,8 @@ def copy_directory_atomically(source: Path, path: Path, leave: str) -> None:
 
 
 def remove_atomically(path: Path) -> None:
-    """Remove a directory, renamed first so that nobody finds half of it."""
-    with naming(path), _temporary(path) as hidden, suppress(FileNotFoundError):  # another one has removed it
+    """Remove a directory; it is renamed first, so that no process sees half of it."""
+    with naming(path), _temporary(path) as hidden, suppress(FileNotFoundError):  # another process has removed it
         os.rename(path, hidden)
 
 
@@ -141,7 +141,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let system errors name this file: a full disk names none, and a temporary name helps nobody."""
+    """Make system errors name this file: a full disk names none, and a temporary name means nothing to the user."""
     try:
         yield
     except OSError as error:
@@ -156,7 +156,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """A unique name beside `path`; whatever still has it in the end is removed."""
+    """A unique name beside `path`; whatever still has this name at the end is removed."""
     temporary = path.with_name(f".nsm-{secrets.token_hex(8)}-{os.getpid()}.tmp")
     try:
         yield temporary
@@ -178,7 +178,7 @@ def is_temporary(path: Path) -> bool:
 
 
 def sweep(directory: Path) -> None:
-    """Remove what ended processes left under temporary names; only with the directory locked."""
+    """Remove the temporary files of processes that have ended; the directory must be locked."""
     for path in directory.glob(".nsm-*.tmp"):
         made = TEMPORARY.fullmatch(path.name)
         if made is not None and not system.is_alive(int(made[1])):
@@ -198,12 +198,12 @@ def locked(path: Path) -> Iterator[None]:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | system.NOT_A_LINK | system.WITHOUT_WAITING, 0o666)
     except OSError as error:
         if error.errno == ELOOP:
-            raise UserError(f"{path} is a symbolic link, and would be overwritten: remove it") from None
+            raise UserError(f"{path} is a symbolic link, not a lock file: remove it") from None
         raise
     with os.fdopen(handle, "r+b", buffering=0) as file:
         said = file.read(20) if stat.S_ISREG(os.fstat(handle).st_mode) else b"no lock"
         if not re.fullmatch(rb"[0-9]*", said):
-            raise UserError(f"{path} is not a lock of nsm, and would be overwritten: move it away")
+            raise UserError(f"{path} is not a lock file of nsm, and would be overwritten: move it elsewhere")
         try:
             system.lock(handle, wait=False)
         except OSError as error:
@@ -221,7 +221,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Lock a directory against other writers, in this process or another; waits for them."""
+    """Wait until no other writer, in this process or another, has locked a directory; then lock it."""
     handle = system.directory_handle(directory)
     try:
         if handle is not None:
@@ -242,14 +242,14 @@ _told: set[str] = set()
 
 
 class Shared(Exception):
-    """Another user can write there, or could have, in one sentence."""
+    """A sentence that says why another user can write there, or could have."""
 
 
 def cache_directory(kind: str) -> Path | None:
     """A cache directory that only this user can write to: compiled code is loaded from it.
 
     It is under NSM_CACHE, or the user's cache directory, or a temporary one if that can't be written. None if another
-    user could write to it, or nobody can; that is logged once.
+    user could write to it, or if it is not writable at all; this is logged once.
     """
     reason = ""
     for find in (_chosen, _fallback):
@@ -270,7 +270,8 @@ def cache_directory(kind: str) -> Path | None:
         except OSError as error:
             reason = reason or (f"{error.filename}: {error.strerror}" if error.filename else str(error))
     _tell(
-        f"no cache, so kernels are compiled again each time: {reason}; set NSM_CACHE to a directory that is yours alone"
+        f"no cache, so every process compiles the kernels again: {reason}; set NSM_CACHE to a directory that only you "
+        "can write to"
     )
     return None
 
@@ -287,7 +288,7 @@ def keep(path: Path, content: bytes, what: str) -> bool:
 
 def cannot_keep(what: str, directory: Path, error: OSError) -> None:
     """Log once that something can't be cached."""
-    _tell(f"{what} can't be kept in {directory}: {error.strerror}")
+    _tell(f"{what} can't be cached in {directory}: {error.strerror}")
 
 
 def _tell(sentence: str) -> None:
@@ -314,8 +315,8 @@ def _make_ours(path: Path, passed: bool = False) -> None:
     """Make a directory and its parents. Shared if another user can write to it or replace it.
 
     Args:
-        passed: whether it is only a parent, which may be sticky like /tmp: all can write, none can rename what belongs
-            to others.
+        passed: whether it is only a parent. A parent may be sticky like /tmp: everybody can write there, but nobody can
+            rename what belongs to others.
     """
     for place in (*reversed(path.parents), path):
         place.mkdir(mode=0o700, exist_ok=True)
@@ -328,7 +329,7 @@ def _make_ours(path: Path, passed: bool = False) -> None:
 
 
 def _check(path: Path, status: os.stat_result, passed: bool = False) -> None:
-    """Shared unless it is this user's or root's, and nobody else can write to it; a link's mode doesn't count."""
+    """Raise Shared unless this user or root owns it and nobody else can write to it; a link's mode doesn't count."""
     if system.user() is None:
         return
     if status.st_uid not in (0, system.user()):

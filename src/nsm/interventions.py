@@ -1,11 +1,11 @@
-"""Interventions: what one does to a machine while it runs, to find out what a program, a slot or a head is for.
+"""Interventions: changes to a machine while it runs, to find out what a program, a slot or a head is for.
 
     out, state, trace = machine.run(x, [ForceProgram("read 1", 1, start=20)])
 
-Steps, slots and programs count from 0, as in the tensors of a trace; heads are called as in `Trace.head_traces`, for
-example "read 1". Those that share a control head, as a DNC's read heads do, share its programs: what is done to the
-programs of one is done to all. Where the state network and the output layer store programs, they are called "state"
-and "output", and their programs are forced and forbidden as those of heads are.
+Steps, slots and programs count from 0, as in the tensors of a trace; heads have the names of `Trace.head_traces`, for
+example "read 1". Heads that share a control head, such as a DNC's read heads, share its programs: forcing or forbidding
+a program for one of them does so for all. If the state network or the output layer stores programs, these are forced
+and forbidden in the same way, under the names "state" and "output".
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from nsm.memories.memory import Place
 from nsm.network import Network
 from nsm.state import NO_NOISE, MachineState, Noise
 
-# --- what they have in common -----------------------------------------------------------------------------------------
+# --- common parts -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Intervention(ABC):
-    """Something done to a machine while it runs; checked when it is made, and against the machine when that runs."""
+    """A change to a machine while it runs; checked when it is made, and against the machine when it is run."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -44,12 +44,12 @@ class Intervention(ABC):
 
     @abstractmethod
     def holds(self, step: int) -> bool:
-        """Whether it is done at a step."""
+        """Whether it applies at a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtOnce(Intervention):
-    """Done at one step."""
+    """Applies at one step."""
 
     step: int
 
@@ -59,12 +59,12 @@ class AtOnce(Intervention):
 
 @dataclass(frozen=True, kw_only=True)
 class Lasting(Intervention):
-    """Done at every step of a stretch."""
+    """Applies at every step from `start` to before `stop`."""
 
     start: int = 0
-    """The first step it is done at."""
+    """The first step."""
     stop: int | None = None
-    """The first step it is done at no longer; None: it lasts to the end."""
+    """The step after the last one; None: it lasts to the end."""
 
     def holds(self, step: int) -> bool:
         return self.start <= step and (self.stop is None or step < self.stop)
@@ -72,10 +72,10 @@ class Lasting(Intervention):
 
 @dataclass(frozen=True)
 class OfProgram(Lasting):
-    """Done to what a head, the state network or the output layer attends to."""
+    """Limits the programs that a head, the state network or the output layer can use."""
 
     head: str
-    """Whose programs: those of a head, or "state" or "output"."""
+    """The name of a head, or "state" or "output"."""
     program: int
 
     @abstractmethod
@@ -85,7 +85,7 @@ class OfProgram(Lasting):
 
 @dataclass(frozen=True)
 class OfTape(AtOnce):
-    """Done to what stands on the tape when a step begins. Usage, links and heads stay as they are."""
+    """Changes the content of the tape before a step. Usage, links and heads stay as they are."""
 
     @abstractmethod
     def edited(self, tape: Tensor, blank: Tensor) -> Tensor:
@@ -94,13 +94,13 @@ class OfTape(AtOnce):
 
 @dataclass(frozen=True)
 class OfHead(AtOnce):
-    """Done to where a head is at a step. It reads or writes there and continues from there."""
+    """Changes the position of a head at a step. It reads or writes there and continues from there."""
 
     head: str
 
     @abstractmethod
     def moved(self, address: Tensor) -> Tensor:
-        """Where it is instead of the address (B, N) it computed."""
+        """The address (B, N) that replaces the one it computed."""
 
 
 # --- the kinds --------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class OfHead(AtOnce):
 
 @dataclass(frozen=True)
 class ForceProgram(OfProgram):
-    """A head runs one program and no other, whatever it would attend to."""
+    """A head runs only this program, whatever it attends to."""
 
     def allows(self, programs: Tensor) -> Tensor:
         return programs == self.program
@@ -116,7 +116,7 @@ class ForceProgram(OfProgram):
 
 @dataclass(frozen=True)
 class ForbidProgram(OfProgram):
-    """A head runs any program but one: it attends to the others as if there were none but them."""
+    """A head never runs this program: it attends to the others as if they were the only ones."""
 
     def allows(self, programs: Tensor) -> Tensor:
         return programs != self.program
@@ -124,7 +124,7 @@ class ForbidProgram(OfProgram):
 
 @dataclass(frozen=True)
 class EraseSlot(OfTape):
-    """A slot is blank again when a step begins, as it was before the first."""
+    """Before a step, a slot gets its initial content back."""
 
     slot: int
 
@@ -135,7 +135,7 @@ class EraseSlot(OfTape):
 
 @dataclass(frozen=True)
 class SwapSlots(OfTape):
-    """What stands in two slots changes places when a step begins."""
+    """Before a step, two slots swap their contents."""
 
     first: int
     second: int
@@ -148,7 +148,7 @@ class SwapSlots(OfTape):
 
 @dataclass(frozen=True)
 class MoveHead(OfHead):
-    """At a step a head is `by` slots further than it would be, around the end of the tape; below 0 back."""
+    """At a step, a head is `by` slots further than it would be (backwards if negative); the tape is a ring."""
 
     by: int
 
@@ -158,7 +158,7 @@ class MoveHead(OfHead):
 
 @dataclass(frozen=True)
 class PlaceHead(OfHead):
-    """At a step a head is on one slot, with all the weight it would have on any."""
+    """At a step, a head is on one slot, with its whole weight."""
 
     slot: int
 
@@ -168,14 +168,14 @@ class PlaceHead(OfHead):
 
 @dataclass(frozen=True)
 class SilenceNoise(Lasting):
-    """There is no noise, on an LSTM's cell or in the choice of programs. In evaluation there is none anyway."""
+    """No noise, neither on an LSTM's cell nor in the choice of programs. Evaluation usually has none anyway."""
 
 
 # --- in a run ---------------------------------------------------------------------------------------------------------
 
 
 class Where(NamedTuple):
-    """Where in a machine a head of a trace is: which of the heads of its kind, and which control head steers it."""
+    """The place of a trace's head in its machine: its number within its kind, and the control head that steers it."""
 
     kind: str
     number: int
@@ -183,7 +183,7 @@ class Where(NamedTuple):
 
 
 def heads_of(memory: Memory) -> dict[str, Where]:
-    """A memory's heads, by the names they have in a trace."""
+    """A memory's heads, by their names in a trace."""
     found = {}
     for kind in ("read", "write"):
         controls = [n for n, head in enumerate(memory.heads) if head.kind == kind]
@@ -194,19 +194,19 @@ def heads_of(memory: Memory) -> dict[str, Where]:
 
 
 class Touch(NamedTuple):
-    """What is done to one step, as `Machine._step` asks for it."""
+    """The interventions of one step, in the form that `Machine._step` needs."""
 
     active: tuple[Intervention, ...] = ()
     heads: dict[str, Where] = {}  # noqa: RUF012
     choosers: dict[str, int | str] = {}  # noqa: RUF012
-    """Who runs programs, by its name: the number of the control head, or the part that it is."""
+    """What runs programs, by name: the number of the control head, or the part of the machine."""
     programs: Tensor = torch.empty(0, dtype=torch.int64)
     """Their numbers (P,)."""
     blank: Tensor = torch.empty(0)
     """The tape before the first step."""
 
     def before(self, state: MachineState, noise: Noise) -> tuple[MachineState, Noise]:
-        """What the step begins with."""
+        """The state and the noise that the step starts with."""
         for act in self.active:
             if isinstance(act, OfTape):
                 memory = cast(Any, state.memory)
@@ -227,11 +227,11 @@ class Touch(NamedTuple):
 
     @property
     def placing(self) -> tuple[Place, ...]:
-        """`place` if a head is to be moved, which a memory of one's own need not know of."""
+        """`place` if a head is to be moved; otherwise empty, so that a custom memory need not have this argument."""
         return (self.place,) if any(isinstance(act, OfHead) for act in self.active) else ()
 
     def place(self, kind: str, number: int, address: Tensor) -> Tensor:
-        """Where a head is instead of the address (B, N) it computed."""
+        """The address (B, N) that replaces the one a head computed."""
         for act in self.active:
             if isinstance(act, OfHead) and self.heads[act.head][:2] == (kind, number):
                 address = act.moved(address)
@@ -242,7 +242,7 @@ UNTOUCHED = Touch()
 
 
 class Course:
-    """The interventions of a run of so many steps from a state, checked."""
+    """The interventions of a run of `steps` steps from a state, checked."""
 
     def __init__(self, acts: Sequence[Intervention], network: Network, state: MachineState, steps: int) -> None:
         self.acts, self.touch = acts, UNTOUCHED
@@ -280,7 +280,7 @@ class Course:
                     raise UserError(f"{name}.{field} must be at most {limits[field] - 1} in this run, was {value}")
 
     def at(self, step: int) -> Touch:
-        """What is done to a step."""
+        """The interventions at a step."""
         return (
             self.touch._replace(active=tuple(act for act in self.acts if act.holds(step))) if self.acts else UNTOUCHED
         )

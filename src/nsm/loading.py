@@ -10,17 +10,18 @@ from nsm.checks import UserError, choose
 from nsm.machine import Machine
 from nsm.names import BACKENDS
 
-TAKEN = "load takes a directory that save_pretrained wrote, a run's directory, or one of its checkpoints"
+TAKEN = "load takes a directory written by save_pretrained, a run's directory, or one of its checkpoints"
 
 
 def load(path: str | Path, backend: str = "auto") -> Machine:
-    """A machine in evaluation mode from a directory that `save_pretrained` wrote, a run's, or a checkpoint's.
+    """A machine in evaluation mode, from a directory written by `save_pretrained`, a run's, or a checkpoint's.
 
-    Of a run, also one under `results/models`, it is the best machine, of the lowest validation loss, as in `nsm eval`;
-    the newest if there is no best one yet. Nothing in the files is executed, and all is checked before it is used.
+    From a run, or a directory under `results/models`, this is the checkpoint with the lowest validation loss, as in
+    `nsm eval`, or the newest one if none has been validated yet. Nothing in the files is executed, and everything is
+    checked before use.
 
     Raises:
-        UserError: there is no machine, or it is damaged.
+        UserError: the directory contains no machine, or a damaged one.
     """
     choose("backend", backend, BACKENDS)
     place = Path(path)
@@ -36,7 +37,7 @@ def load(path: str | Path, backend: str = "auto") -> Machine:
 
 def _trained(place: Path, backend: str) -> Machine:
     """The machine of a run or of a checkpoint."""
-    # Not at the top: training brings Numba along, which takes half as long to import as torch.
+    # Not at the top: training imports Numba, which takes half as long as torch.
     from nsm.training import checkpoints
     from nsm.training.run import FORMAT, RunDirectory
 
@@ -67,4 +68,4 @@ def _reason(place: Path) -> str:
 
 
 def _no_machine(place: Path, reason: str) -> UserError:
-    return UserError(f"{place} holds no machine: {reason}; {TAKEN}")
+    return UserError(f"{place} contains no machine: {reason}; {TAKEN}")

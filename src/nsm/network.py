@@ -1,4 +1,4 @@
-"""What a machine is made of: its modules and how they start, its initial state and its noise."""
+"""What a machine is made of: its modules and their initialisation, its initial state and its noise."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Network(nn.Module, ABC):
         with torch.no_grad():
             self.state_network.weight_ih[..., :input_size] *= config.controller.input_gain
             self._start_content()
-        # Gumbel noise comes from a generator of the machine's own, so that it neither uses nor moves any global state.
+        # Gumbel noise comes from the machine's own generator, so that global random state is neither used nor changed.
         self._generator = torch.Generator().manual_seed(seed_from(next(self.output.parameters())))
         self._forms: Forms = {}
         self._operator, self._description = operator(config.memory), ""
@@ -109,14 +109,14 @@ class Network(nn.Module, ABC):
             return StoredProgramLinear(
                 *shape, self.config.programs, bound=math.sqrt(6 / sum(shape)), generator=generator
             )
-        # skip_init: nn.Linear itself would draw from the global generator what is drawn anew from the one given.
+        # skip_init: nn.Linear would draw from the global generator weights that are drawn anew from the given one.
         layer: nn.Linear = skip_init(nn.Linear, *shape, device=torch.get_default_device())
         nn.init.xavier_uniform_(layer.weight, generator=generator)
         nn.init.normal_(layer.bias, std=0.01, generator=generator)
         return layer
 
     def _start_content(self) -> None:
-        """Give keys and strengths of content addressing the start that the configuration wants."""
+        """Initialise the keys and strengths of content addressing as configured."""
         wanted, content = self.config.interface, self.memory.content
         if wanted.keys == "written":
             if content is None:
@@ -130,7 +130,7 @@ class Network(nn.Module, ABC):
         if content is None or not content.strengths:
             raise UserError(f"interface sharpness needs a DNC, the memory is {type(self.memory).__name__}")
         for head, strength in content.strengths:
-            # A norm would undo what is added before it.
+            # A norm would undo a bias that is added before it.
             bias = self.norms[head].bias if self.norms else self._weights(head)[-1]
             bias[..., strength] += wanted.sharpness  # type: ignore[operator, index]
 
@@ -177,7 +177,7 @@ class Network(nn.Module, ABC):
     def initial_state(self, batch: int | None = None, slots: int | None = None) -> MachineState:
         """The state before the first step; without a `batch`, that of an unbatched sequence.
 
-        No weight depends on N: a tape of any number of `slots` will do.
+        No weight depends on N, so the tape may have any number of `slots`.
         """
         if batch is None:
             return tree_map(lambda leaf: leaf.squeeze(0), self.initial_state(1, slots))
@@ -190,7 +190,7 @@ class Network(nn.Module, ABC):
         )
 
     def draw_noise(self, *shape: int, generator: torch.Generator, cell: float = 0.0) -> Noise:
-        """The noise of a training pass of shape (T, B), or (B,) for one step: `cell` is its deviation on the cell."""
+        """The noise of a training pass of shape (T, B), or (B,) for one step; `cell` is the deviation on the cell."""
         like = self.initial_read
         cells = programs = None
         if cell:
@@ -223,7 +223,7 @@ class Network(nn.Module, ABC):
         self._generator.manual_seed(seed)
 
     def _noise(self, shape: tuple[int, ...], noise: Noise | None) -> Noise:
-        """The noise that was handed in, or what is drawn where none was."""
+        """The noise that was passed, or else newly drawn noise."""
         if noise is None:
             draw = self.training and self._noisy
             return self.draw_noise(*shape, generator=self._generator) if draw else NO_NOISE
@@ -241,7 +241,7 @@ class Network(nn.Module, ABC):
 
     @property
     def parameter_count(self) -> int:
-        """How many numbers are trained."""
+        """The number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @property
@@ -249,7 +249,7 @@ class Network(nn.Module, ABC):
         return tuple(ReadHead() if head.kind == "read" else WriteHead() for head in self.memory.heads)
 
     def operands(self) -> list[Tensor]:
-        """The weights as `torch.ops.nsm` takes them, those that parametrisations and hooks make among them."""
+        """The weights as `torch.ops.nsm` takes them, including those computed by parametrisations and hooks."""
         return operands(self.controller, self.interfaces, self.norms, self.memory, self.output)
 
     def extra_repr(self) -> str:

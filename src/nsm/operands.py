@@ -1,8 +1,8 @@
 """A machine's weights as its operator takes them: one list of tensors.
 
-They are read from the modules for every call, so parametrised, tied, pruned or substituted weights are what the modules
-would use. An operator can't call a module: one that computes something else than its class does, or that has hooks,
-needs the reference.
+They are read from the modules at every call, so parametrised, tied, pruned or substituted weights are those the modules
+would use. An operator can't call a module: a module that computes something other than its class does, or that has
+hooks, needs the reference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAKERS = (BasePruningMethod, WeightNorm, SpectralNorm)
 
 
 class NotCovered(Exception):
-    """Why an operator can't replace a machine's modules. `plain`: the user expects so."""
+    """Why an operator can't replace a machine's modules. `plain`: the user expects it, so no warning is needed."""
 
     def __init__(self, reason: str, plain: bool = False) -> None:
         super().__init__(reason)

@@ -36,23 +36,23 @@ class Programs:
     count: int = 2
     """P, the number of stored programs per control head."""
     key_size: int | None = None
-    """K, the width of a program's key; None takes K = P as the paper does."""
+    """K, the width of a program's key; None: K = P, as in the paper."""
     attention: str = "key-value"
     """key-value (Eqs. 3–4), direct (the query is the logits), uniform (fixed 1/P), gumbel (hard, one at a time)
     or gumbel-probabilities (the published code's: noise on the weights instead of the logits, soft, in tests too)."""
     temperature: float = 1.0
-    """Temperature of the Gumbel softmax; the hard choice takes its gradient only."""
+    """Temperature of the Gumbel softmax; the hard choice uses it for the gradient only."""
     query_bias: bool = True
     """Whether the query and strength networks have a bias."""
     bounded_keys: bool = False
     """tanh on the query and on the stored keys before they are compared, as in the published code."""
     strength_scale: float = 1.0
-    """A factor on β. The published code's similarity is cos/K by accident: 1/K here."""
+    """A factor on β. The published code's similarity is cos/K by accident, which is a factor of 1/K here."""
     loss: str = "sum"
     """l_p over the pairs of keys (and the heads of a machine): sum as in Eq. 6, or mean as in the published code."""
     parts: tuple[str, ...] = ("interface",)
-    """Which weights of a machine are stored: those of the interface networks, as in the paper, and also state, those of
-    the state network, and output, those of the output layer. Each network has a program memory of its own."""
+    """Which weights are stored programs: interface (those of the interface networks, as in the paper), and also state
+    (those of the state network) or output (those of the output layer). Each network has its own program memory."""
 
     def __post_init__(self) -> None:
         at_least("programs", self.count, 1)
@@ -62,7 +62,7 @@ class Programs:
         for part in self.parts:
             choose("parts", part, PARTS)
         if len({*self.parts}) < len(self.parts) or "interface" not in self.parts:
-            raise UserError(f"parts must be different ones and interface among them, were {', '.join(self.parts)}")
+            raise UserError(f"parts must be distinct and include interface, were {', '.join(self.parts)}")
         positive("strength_scale", self.strength_scale)
         if self.key_size is not None:
             at_least("key_size", self.key_size, 1)
@@ -86,9 +86,9 @@ class Programs:
 
 
 def mixed(each: Tensor, weights: Tensor) -> Tensor:
-    """Σ_i w(i) each(i), what P programs put out mixed into one. each (…, P, L), weights (…, P) → (…, L)."""
+    """Σ_i w(i) each(i), the mixed outputs of P programs. each (…, P, L), weights (…, P) → (…, L)."""
     shares = for_product(weights).unsqueeze(-1) * each
-    # Told to stay in its precision: autocast makes sums float32 on some devices.
+    # The precision is kept explicitly: autocast makes sums float32 on some devices.
     return shares.sum(dim=-2, dtype=shares.dtype)
 
 
@@ -121,7 +121,7 @@ def annealing(step: int, initial: float = 0.1, decay: float = 0.9) -> float:
 
 
 class ProgramKeys(nn.Module):
-    """The keys of a program memory: which programs a query takes, Eqs. 3–4 and 6. What a program is, subclasses say.
+    """The keys of a program memory: which programs a query chooses, Eqs. 3–4 and 6. Subclasses define the programs.
 
     key (P, K); attention without keys (direct, uniform) stores none. No parameter is called `keys` or `values`: a
     parametrisation keeps its tensors in a `ModuleDict`, which has methods of these names. Under autocast programs are
@@ -155,7 +155,7 @@ class ProgramKeys(nn.Module):
     ) -> Tensor:
         """Eqs. 3–4: how much of each program to take. query (…, K), strength (…, 1) → (…, P).
 
-        `allowed` (P,) says which programs there are to choose from, if not all.
+        `allowed` (P,) marks the programs to choose from, if not all.
         """
         query = for_softmax(query)
         if self.attention.logits is None:
@@ -260,10 +260,10 @@ class ProgramMemory(ProgramKeys):
 
 
 class MadeAnew:
-    """Stands where `nn.Linear` has a weight and a bias: a stored-program layer makes them anew for every input.
+    """Stands in for the weight and bias of `nn.Linear`: a stored-program layer makes them anew for every input.
 
-    In evaluation `nn.TransformerEncoderLayer` takes the weights of its layers and computes by itself, unless one of
-    them has a `__torch_function__`: then it calls the layers. Whoever computes with this one nevertheless is told.
+    In evaluation `nn.TransformerEncoderLayer` reads the weights of its layers and computes by itself, unless one of
+    them has a `__torch_function__`: then it calls the layers. Any other computation with this object is a UserError.
     """
 
     @classmethod
@@ -273,24 +273,24 @@ class MadeAnew:
         raise UserError(f"{getattr(function, '__name__', function)} is not possible: {NO_WEIGHT}")
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{name} is not there: {NO_WEIGHT}")
+        raise AttributeError(f"no {name}: {NO_WEIGHT}")
 
 
 NO_WEIGHT = (
-    "a StoredProgramLinear has no weight and bias of its own, it makes them for every input from memory.weight and "
+    "a StoredProgramLinear has no weight and bias of its own; it makes them for every input from memory.weight and "
     "memory.bias"
 )
 MADE_ANEW = MadeAnew()
 
 
 class Querying(nn.Module):
-    """A program memory and what asks it: the query network P_I maps c to a key and a strength, ξ^p = [k^p, β^p]."""
+    """A program memory and its query network P_I, which maps c to a key and a strength, ξ^p = [k^p, β^p]."""
 
     memory: ProgramKeys
     query: nn.Linear | None
     strength: nn.Linear | None
     _generator: torch.Generator
-    """Of Gumbel noise, a module's own, so that it neither uses nor moves any global state."""
+    """The module's own generator of Gumbel noise, so that global random state is neither used nor changed."""
 
     def __init__(self, features: int, memory: ProgramKeys) -> None:
         super().__init__()
@@ -299,7 +299,7 @@ class Querying(nn.Module):
         self.query = self.strength = None
         if memory.attention.logits is not None:
             stored = next(memory.parameters())
-            # skip_init: nn.Linear itself would draw from the global generator what reset_parameters draws anew.
+            # skip_init: nn.Linear would draw from the global generator weights that reset_parameters draws anew.
             options = {"device": stored.device, "dtype": stored.dtype, "bias": memory.config.query_bias}
             self.query = skip_init(nn.Linear, features, memory.config.keys, **options)
             self.strength = skip_init(nn.Linear, features, 1, **options)
@@ -318,13 +318,13 @@ class Querying(nn.Module):
         self._generator.manual_seed(seed)
 
     def ask(self, c: Tensor) -> tuple[Tensor, Tensor]:
-        """ξ^p = [k^p, β^p], c (…, features) → query (…, K), strength (…, 1). Uniform attention has no question."""
+        """ξ^p = [k^p, β^p], c (…, features) → query (…, K), strength (…, 1). Uniform attention has no query."""
         if self.query is None or self.strength is None:
             return c[..., :0], c[..., :0]
         return self.query(c), F.softplus(for_softmax(self.strength(c)))
 
     def _drawn(self, c: Tensor, noise: Tensor | None) -> Tensor | None:
-        """The noise that was handed in, or while training with Gumbel attention what is drawn for c (…, features)."""
+        """The noise that was passed, or else, while training with Gumbel attention, noise drawn for c (…, features)."""
         if noise is not None or not self.training or not self.memory.attention.noisy:
             return noise
         shape = (*c.shape[:-1], self.memory.config.count)
@@ -333,7 +333,7 @@ class Querying(nn.Module):
     def _check(self, c: Tensor) -> None:
         if c.shape[-1] != self.features:
             raise UserError(f"c must have {self.features} features in its last dimension, was {tuple(c.shape)}")
-        # What is stored, not `memory.weight`, which a parametrisation would make once more.
+        # The stored parameter, not `memory.weight`, which a parametrisation would compute once more.
         stored = next(self.memory.parameters(), c)
         if c.dtype != stored.dtype and not (autocasts(c) and autocasts(stored)):
             raise UserError(f"c must be {stored.dtype} like the weights, was {c.dtype}")
@@ -394,7 +394,7 @@ class StoredProgramLinear(Querying):
         return self.memory.attend(*self.ask(c), noise)
 
     def forward(self, c: Tensor, noise: Tensor | None = None) -> Tensor:
-        """c (…, in_features) → (…, out_features). While training, Gumbel noise is drawn unless it is handed in."""
+        """c (…, in_features) → (…, out_features). While training, Gumbel noise is drawn unless it is passed."""
         self._check(c)
         out, _ = self.memory(c, *self.ask(c), self._drawn(c, noise))
         return cast(Tensor, out)

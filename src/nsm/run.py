@@ -1,4 +1,4 @@
-"""A run in Python: its configuration and metrics, and tests and pages of its machine."""
+"""A run in Python: its configuration, its metrics, and tests and pages of its machine."""
 
 from __future__ import annotations
 
@@ -92,15 +92,15 @@ class Run(RunDirectory):
         """Test the run's machine: `run.test(length=240, slots=512)`.
 
         Args:
-            which: "best", the checkpoint of the lowest validation loss, or "last".
-            sequences: number of sequences; by default that of the run's own test.
+            which: "best", the checkpoint with the lowest validation loss, or "last".
+            sequences: number of sequences; by default as in the run's own test.
             persistent: whether memory is kept from batch to batch; by default as in training.
             backend: "auto", "reference" or "fused".
-            chosen: the sequences: `like`, `seed`, `slots`, and the task's ranges such as `length`.
+            chosen: which sequences: `like`, `seed`, `slots`, and the task's ranges such as `length`.
         """
         results = self.tests(which, sequences, persistent, backend, **chosen)
         if len(results) > 1:
-            raise UserError(f"{self.path} was trained on {', '.join(results)}: test them one by one with run.tests()")
+            raise UserError(f"{self.path} was trained on {', '.join(results)}: test each of them with run.tests()")
         return next(iter(results.values()))
 
     def tests(
@@ -120,7 +120,7 @@ class Run(RunDirectory):
         machine = self.machine(which, backend)
         check_room(experiment.machine, task, min(asked, EXAMINED), slots)
         found = self.checkpoint(which)
-        # The memory that training left belongs to its tape: on a tape of another size memory starts empty.
+        # The memory content left by training fits its own tape only: on a tape of another size memory starts empty.
         memory = memory_state(machine, found.memory) if persistent and not slots else None
         settings = {
             "which": which,
@@ -144,14 +144,14 @@ class Run(RunDirectory):
         beside: str | Path | None = None,
         **chosen: Unpack[Sequences],
     ) -> Page:
-        """Watch the run's machine compute: a page, written to `out` (RUN/view.html) and displayed in a notebook.
+        """Watch the run's machine compute: a page, written to `out` (default RUN/view.html) and shown by a notebook.
 
         Args:
             out: file to write the page to.
-            which: "best", the checkpoint of the lowest validation loss, or "last".
-            samples: number of test sequences, besides the best and the worst.
-            beside: another run, whose machine is given the same input: an NTM beside a NUTM, say.
-            chosen: the sequences: `like`, `seed`, `slots`, and the task's ranges such as `length`.
+            which: "best", the checkpoint with the lowest validation loss, or "last".
+            samples: number of test sequences, in addition to the best and the worst.
+            beside: another run to compare with on the same input, for example an NTM with a NUTM.
+            chosen: which sequences: `like`, `seed`, `slots`, and the task's ranges such as `length`.
         """
         _, text = self.watch(which, samples, beside, **chosen)
         return Page(text, self.path / "view.html" if out is None else Path(out))
@@ -164,7 +164,7 @@ class Run(RunDirectory):
         title: str = "",
         **chosen: Unpack[Sequences],
     ) -> tuple[list[Execution], str]:
-        """Executions of the run's machine, and the page that shows them; its title is by default the task's name."""
+        """Executions of the run's machine, and the page that shows them, by default titled with the task's name."""
         choose("which", which, WHICH)
         experiment = self.experiment
         task, seed, slots = self.sequences(**chosen)
@@ -176,11 +176,11 @@ class Run(RunDirectory):
         facts = [
             "no stored programs"
             if programs is None
-            else f"{programs.count} stored programs a head, {programs.attention}",
+            else f"{programs.count} stored program{'s' * (programs.count != 1)} per head, {programs.attention}",
             f"{controller.size} units ({controller.kind})",
             f"{machine.parameter_count:,} parameters",
             f"{which} checkpoint, iteration {step:,} of {experiment.schedule.iterations:,}",
-            f"seed {experiment.seed}, test sequences of seed {seed}",
+            f"seed {experiment.seed}, sequences from seed {seed}",
             *(f"{name} {value}" for name, value in ranges.items() if len(task.parts) == 1),
         ]
         name = experiment.machine.model.upper()
@@ -196,7 +196,7 @@ class Run(RunDirectory):
     def sequences(
         self, like: str = "test", seed: int | None = None, slots: int | None = None, **ranges: int | tuple[int, int]
     ) -> tuple[Task, int, int | None]:
-        """The task with its ranges, the seed of its sequences, and the size of the tape if it is not the machine's."""
+        """The task with its ranges, the seed of its sequences, and the tape size if different from the machine's."""
         experiment = self.experiment
         experiment.task.require()
         task = experiment.task.tested if choose("like", like, LIKE) == "test" else experiment.task.like_training()
@@ -213,19 +213,20 @@ def _both(machines: dict[str, Machine], beside: Run, which: str) -> dict[str, Ma
     sizes = [(each.config.input_size, each.config.output_size) for each in (machine, other)]
     if sizes[0] != sizes[1]:
         raise UserError(
-            f"{beside.path} can't be shown beside it: its machine takes {sizes[1][0]} inputs and gives {sizes[1][1]} "
-            f"outputs, this one takes {sizes[0][0]} and gives {sizes[0][1]}"
+            f"{beside.path} can't be shown beside this run: the input and output size of its machine are "
+            f"{sizes[1][0]} and {sizes[1][1]}, those of this one {sizes[0][0]} and {sizes[0][1]}"
         )
     known = beside.experiment.machine.model.upper()
     return {name: machine, known if known != name else f"{beside.path.name}, {known}": other}
 
 
 def check_room(machine: MachineConfig, task: Task, sequences: int, slots: int | None, traced: int = 0) -> None:
-    """Raise a UserError for sequences or a tape that need more memory than there is, before allocating any.
+    """Raise a UserError if the sequences or the tape need more memory than is free, before allocating any.
 
-    `sequences` run at a time; of `traced` ones the state of every step is kept.
+    `sequences` run at a time; for `traced` of them the state of every step is kept.
     """
     size, steps = least_memory(machine, sequences, slots), task.max_length
     shown = 4 * steps * sequences * (task.input_size + 2 * task.output_size)
     states = steps * size.state * traced // sequences
-    fits(f"{sequences} sequences of {steps:,} steps at a time", size.weights + size.state + shown + states)
+    count = f"{sequences} sequence{'s' * (sequences != 1)}"
+    fits(f"{count} of {steps:,} steps at a time", size.weights + size.state + shown + states)

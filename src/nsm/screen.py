@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -47,6 +48,11 @@ def plain_table(title: str, names: Sequence[str], figures: Sequence[str]) -> Tab
 def say(sentence: str) -> None:
     """A line of progress on standard error."""
     print(printable(sentence), file=sys.stderr, flush=True)
+
+
+def called() -> str:
+    """This program as the user called it: ./nsm in a checkout, whose nsm is not on the PATH."""
+    return os.environ.get("NSM_CALLED", "nsm")
 
 
 def many(count: int, noun: str) -> str:

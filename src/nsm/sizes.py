@@ -14,7 +14,7 @@ from nsm.pytree import tree_leaves
 
 
 class Bytes(NamedTuple):
-    """Sizes of a machine, and of a state of some sequences, in bytes."""
+    """Sizes in bytes of a machine, and of its state for a batch."""
 
     weights: int
     buffers: int
@@ -32,5 +32,5 @@ def least_memory(config: MachineConfig, batch: int, slots: int | None = None) ->
             machine = Machine.from_config(config)
             kinds = machine.parameters(), machine.buffers(), tree_leaves(machine.initial_state(batch))
     except (RuntimeError, TypeError, OverflowError):  # sizes of more than 64 bits
-        raise UserError("the machine can't be built: it has more numbers than can be counted") from None
+        raise UserError("the machine can't be built: its size exceeds 64-bit integers") from None
     return Bytes(*(sum(tensor.numel() * tensor.element_size() for tensor in kind) for kind in kinds))

@@ -73,8 +73,8 @@ class StoredStateNetwork(Querying):
         choice: Tensor | None = None,
         allowed: Tensor | None = None,
     ) -> tuple[Tensor, ControllerState, Tensor]:
-        """One step, and the program weights (B, P) that made it, of those allowed (P,). x (B, inputs); `choice` (B, P)
-        is Gumbel noise."""
+        """One step, and the program weights (B, P) that made it, among the `allowed` (P,). x (B, inputs); `choice`
+        (B, P) is Gumbel noise."""
         seen = torch.cat([x, state.hidden], dim=-1) if state else x
         weights = self.memory.attend(*self.ask(seen), choice, allowed)
         return *self.memory(x, state, weights, noise), weights

@@ -115,8 +115,9 @@ class ModulePrograms(ProgramKeys):
         for tensor in tensors:
             if tensor.shape[:1] != weights.shape[:1]:
                 raise UserError(
-                    f"every tensor must have the batch of {len(weights)} first, one was {tuple(tensor.shape)}; pass "
-                    "what all samples share by keyword and name it in nsm.stored(…, shared=…)"
+                    f"every tensor must have the batch, {len(weights)}, as its first dimension, one was "
+                    f"{tuple(tensor.shape)}; pass what all samples share by keyword and name it in "
+                    "nsm.stored(…, shared=…)"
                 )
         if not options and not _watched(self.module):
             if type(self.module) in CELLS and len(inputs) in (1, 2):
@@ -230,7 +231,7 @@ class StoredModule(Querying):
         x = inputs[0] if inputs else None
         if not isinstance(x, Tensor) or not x.is_floating_point():
             raise UserError(
-                "the first argument is no floating-point tensor to make a query of: give nsm.stored a query=…"
+                "the first argument is not a floating-point tensor and can't be the query: pass nsm.stored a query=…"
             )
         if self.positions or x.dim() < 3:
             return x
@@ -241,7 +242,7 @@ class StoredModule(Querying):
 
 NO_STATISTICS = (
     "batch norm keeps statistics of whole batches, which samples with their own parameters don't have: use "
-    "nn.GroupNorm or nn.LayerNorm, or leave it in evaluation mode"
+    "nn.GroupNorm or nn.LayerNorm, or keep it in evaluation mode"
 )
 
 
@@ -446,5 +447,5 @@ def _leaves(tree: Any) -> list[Tensor]:
 def _alone(tensor: Tensor) -> Tensor:
     """The output for a batch of one, without the batch."""
     if tensor.dim() == 0 or len(tensor) != 1:
-        raise UserError(f"every output must have the batch first; of a batch of one, one was {tuple(tensor.shape)}")
+        raise UserError(f"outputs must have the batch as first dimension; for batch 1, one was {tuple(tensor.shape)}")
     return tensor.squeeze(0)

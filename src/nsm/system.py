@@ -1,6 +1,6 @@
-"""What operating systems do each in a way of their own: locks, handles, processes, users, memory, signals.
+"""What differs between operating systems: locks, handles, processes, users, memory, signals.
 
-Windows is told apart here and nowhere else: `mypy --platform win32` finds what is used of a system that lacks it.
+Windows is treated separately here and nowhere else: `mypy --platform win32` finds uses of what it lacks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if sys.platform == "win32":
     HANGUP: tuple[signal.Signals, ...] = ()
     WITHOUT_WAITING = NOT_A_LINK = _BINARY = os.O_BINARY
     _LOCKED = 1 << 30
-    """The byte that stands for the file, beyond its end: one that is locked can't be read by others."""
+    """The byte that is locked, beyond the end of the file: others can't read a locked byte."""
 
     def lock(handle: int, wait: bool) -> None:
         """Lock a file until it is closed, or its process ends; BlockingIOError if another has it, unless we `wait`."""
@@ -45,15 +45,15 @@ if sys.platform == "win32":
         return None
 
     def is_alive(process: int) -> bool:
-        """Whether a process may still be there. Not to be asked with `os.kill`, which ends processes here."""
+        """Whether a process may still be running. Not checked with `os.kill`, which ends processes here."""
         return True
 
     def user() -> int | None:
-        """Whose process this is, None where files don't say whose they are. A user's own are closed to others here."""
+        """The user of this process, None where files have no owner. Here a user's own files are closed to others."""
         return None
 
     def memory_limits() -> list[int]:
-        """Bytes that this process may have at most, as far as is known."""
+        """The known limits on the memory of this process, in bytes."""
         return []
 
     def has_lost_its_reader(descriptor: int) -> bool:
@@ -62,14 +62,14 @@ if sys.platform == "win32":
 
     @contextmanager
     def unheard_by_children() -> Iterator[None]:
-        """Ctrl-C can't be kept from the children that are started here: they save and stop by themselves."""
+        """Children started here can't be shielded from Ctrl-C: they save and stop by themselves."""
         yield
 
     def after_fork(call: Callable[[], None]) -> None:
-        """Have `call` called in every process that is forked: none is."""
+        """Register `call` for forked processes: there are none."""
 
     def complete_lines(complete: Callable[[str, int], str | None]) -> None:
-        """Have the tab key complete words in `input`, which is plain here."""
+        """Make the tab key complete words in `input`: not available here."""
 
 else:
     import fcntl
@@ -92,21 +92,21 @@ else:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def is_alive(process: int) -> bool:
-        """Whether a process is still there."""
+        """Whether a process is still running."""
         try:
             os.kill(process, 0)
         except ProcessLookupError:
             return False
         except PermissionError:
-            return True  # somebody else's
+            return True  # another user's
         return True
 
     def user() -> int | None:
-        """Whose process this is, None where files don't say whose they are."""
+        """The user of this process, None where files have no owner."""
         return os.getuid()
 
     def memory_limits() -> list[int]:
-        """Bytes that this process may have at most: of the machine, and by its own limit, where it has one."""
+        """Limits on the memory of this process in bytes: the machine's, and its own if it has one."""
         pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         return [pages] if limit == resource.RLIM_INFINITY else [pages, limit]
@@ -119,10 +119,10 @@ else:
 
     @contextmanager
     def unheard_by_children() -> Iterator[None]:
-        """Keep Ctrl-C, and the end of the terminal, from the children that are started here.
+        """Shield the children started here from Ctrl-C and from the closing of the terminal.
 
-        Both go to every process of the terminal. A blocked signal stays blocked in a child. (The tracker, which the
-        first start brings along, unblocks it.)
+        Both signals go to every process of the terminal. A blocked signal stays blocked in a child. (The resource
+        tracker, started with the first child, unblocks it.)
         """
         from multiprocessing import resource_tracker  # not for a command that starts no process
 
@@ -134,11 +134,11 @@ else:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def after_fork(call: Callable[[], None]) -> None:
-        """Have `call` called in every process that is forked."""
+        """Register `call` to be called in every forked process."""
         os.register_at_fork(after_in_child=call)
 
     def complete_lines(complete: Callable[[str, int], str | None]) -> None:
-        """Have the tab key complete words in `input`, where Python was built with a library for that."""
+        """Make the tab key complete words in `input`, if Python was built with readline."""
         with suppress(ImportError):
             import readline
 

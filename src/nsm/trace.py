@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ReadHead(NamedTuple):
-    """Marks a control head that reads. It has no fields: whoever maps a function over a trace finds tensors only."""
+    """Marks a control head that reads. It has no fields, so a function mapped over a trace gets tensors only."""
 
 
 class WriteHead(NamedTuple):
@@ -27,7 +27,7 @@ class WriteHead(NamedTuple):
 class Trace(NamedTuple):
     """What happened at every step, time first. Steps after a sequence's end are zero.
 
-    Of an unbatched sequence all tensors are without the dimension B.
+    For an unbatched sequence, no tensor has the dimension B.
     """
 
     controller: Tensor
@@ -52,12 +52,12 @@ class Trace(NamedTuple):
     """w^p of the output layer (T, B, P), None where its weights are not stored"""
 
     def plot(self, sample: int = 0, length: int | None = None) -> Plot:
-        """Where each head was at every step and by which programs, as a matplotlib figure that a notebook shows.
+        """Plot where each head was at every step and which programs it used: a matplotlib figure, shown by a notebook.
 
-        Below them the programs of the state network and the output layer, where these are stored.
-        `sample` is a sequence of the batch, `length` how many of its steps are shown, for one that ended before others.
+        The programs of the state network and the output layer, if stored, are plotted below the heads.
+        `sample` is the index of a sequence in the batch, `length` the number of its steps to show, by default all T.
         """
-        # Not at the top: whoever does not draw need not wait for matplotlib.
+        # Not at the top: matplotlib is slow to import.
         from nsm.plots.rows import heads_over_time
 
         return heads_over_time(self.head_traces(sample, length), self.part_programs(sample, length))

@@ -1,4 +1,4 @@
-"""Typed trees of frozen dataclasses as plain JSON, and back: what a run's config.json is.
+"""Typed trees of frozen dataclasses as plain JSON, and back: the format of a run's config.json.
 
 A node that is one of several kinds, such as a task or a memory, has its class in `kind`: nsm's own by name, any other
 as `module:Class`. A file never causes an import: a class is found only if its module is loaded. A class of the script
@@ -42,7 +42,7 @@ def kind_of(cls: type) -> str:
     if cls.__module__.startswith(OURS):
         return cls.__name__
     if "<locals>" in cls.__qualname__:
-        raise UserError(f"{cls.__qualname__} is defined inside a function: define it in a module, to be loaded")
+        raise UserError(f"{cls.__qualname__} is defined inside a function: define it at the top level of a module")
     module = _main() if cls.__module__ in MAIN else cls.__module__
     return f"{module}:{cls.__qualname__}"
 
@@ -95,7 +95,7 @@ def to_json(value: Any, where: str = "config") -> Any:
         raise UserError(f"{where} must be a finite number to be written, was {value}")
     if not isinstance(value, PLAIN):
         raise UserError(
-            f"{where} must be a number, a text, a truth value, or a tuple or dict by text of these, was {value!r:.80}"
+            f"{where} must be a number, string, bool, or a tuple or string-keyed dict of these, was {value!r:.80}"
         )
     return value
 

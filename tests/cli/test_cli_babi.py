@@ -87,7 +87,7 @@ def test_a_question_is_answered_with_its_probability_and_runners_up(nsm, trained
     assert 0 < sum(probabilities) < 1
     plain = nsm("ask", directory, story, "where is mary")
     assert plain.out.startswith(f"{word['word']} (")
-    assert f"then: {word['runners_up'][0][0]}" in plain.out
+    assert f"next best: {word['runners_up'][0][0]}" in plain.out
 
 
 def test_a_way_has_two_words_and_a_list_as_many_as_are_asked_for(nsm, trained, story):
@@ -105,7 +105,7 @@ def test_a_way_has_two_words_and_a_list_as_many_as_are_asked_for(nsm, trained, s
         ("", "Where is Paul?", "the word 'paul' is not one of the 159"),
         ("", "?", "the question is empty"),
         ("Mary went to Rome.", "Where is Mary?", "story.txt, line 5: the word 'rome' is not one of the 159"),
-        ("Where is Mary?", "Where is Mary?", "story.txt, line 5: a question without an answer"),
+        ("Where is Mary?", "Where is Mary?", "story.txt, line 5: it is a question without an answer"),
     ],
 )
 def test_an_unknown_word_is_named_not_guessed(nsm, trained, story, line, question, sentence):
@@ -216,7 +216,7 @@ def test_mistakes_of_asking(nsm, trained, story, tmp_path):
     assert "can't be read" in nsm("ask", trained[0], tmp_path / "none.txt", "Where is Mary?").err
     assert nsm("ask", trained[0], story, "Where is Mary?", "--words", "0").code == 2
     said = nsm("ask", trained[0], story, "Where is Mary?", "--words", 10**12)
-    assert (said.code, "an answer of 1,000,000,000,000 words would take" in said.err) == (2, True)
+    assert (said.code, "an answer of 1,000,000,000,000 words would need" in said.err) == (2, True)
     endless = nsm("ask", trained[0], "/dev/zero", "Where is Mary?")
     assert (endless.code, "/dev/zero is a device, not a file" in endless.err) == (2, True)
     assert "is not a run" in nsm("ask", tmp_path, story, "Where is Mary?").err
@@ -224,13 +224,13 @@ def test_mistakes_of_asking(nsm, trained, story, tmp_path):
     small = ["--controller.size", "8", "--iterations", "1", "--test-sequences", "1", "--validation-sequences", "1"]
     nsm("train", "copy", *small, "--out", copying)
     said = nsm("ask", copying, story, "Where is Mary?")
-    assert (said.code, "was trained on copy: name a run on babi" in said.err) == (2, True)
+    assert (said.code, "was trained on copy: give a run trained on babi" in said.err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["babi", "--tasks", "0"], "bAbI has no task 0: they are numbered from 1 to 20"),
+        (["babi", "--tasks", "0"], "bAbI has no task 0: tasks are numbered from 1 to 20"),
         (["babi", "--tasks", "one"], "--tasks"),
         (["babi-21"], "bAbI has no task 21"),
         (["babi-one"], "did you mean 'babi'?"),

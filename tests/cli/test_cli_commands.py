@@ -488,10 +488,10 @@ def test_the_demo_says_in_words_what_was_learned_and_where_the_run_is(tmp_path, 
     monkeypatch.setattr(demo, "ITERATIONS", 3)
     said = nsm("demo", "--out", tmp_path / "demo")
     assert said.code == 0, said.err
-    assert "A controller of 80 units, a tape of 128 slots, 2 stored programs for each head." in said.out
+    assert "A controller of 80 units, a tape of 128 slots, 2 stored programs per head." in said.out
     for length, bits in ((20, 160), (120, 960)):
         assert re.search(rf"Length +{length}: [\d.]+ of {bits} bits wrong on average, [\d.]+% of sequences", said.out)
-    assert "While it writes, its head moves by" in said.out
+    assert "While it writes, its write head moves by" in said.out
     assert f"The run is in {tmp_path / 'demo'}" in said.out
     for words, page in (("What it learned", "report.html"), ("Watch it work", "view.html")):
         assert f"{words}: {tmp_path / 'demo' / page}\n" in said.out
@@ -559,9 +559,9 @@ def test_keys_of_a_machine_that_is_trained_further_are_not_pushed_apart_unless_a
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["copy", "--model", "ntm"], "--model must be nutm, like the machine of {}, was ntm"),
-        (["copy", "--programs", 3], "--programs must be 2, like the machine of {}, was 3"),
-        (["copy", "--memory", "dnc"], "--memory must be ntm, like the machine of {}, was dnc"),
+        (["copy", "--model", "ntm"], "--model must be nutm, as in the machine of {}, was ntm"),
+        (["copy", "--programs", 3], "--programs must be 2, as in the machine of {}, was 3"),
+        (["copy", "--memory", "dnc"], "--memory must be ntm, as in the machine of {}, was dnc"),
         (["copy", "--controller.size", 9], "the machine of {} has another shape than this run's"),
         (["copy", "--memory.width", 5], "the machine of {} has another shape than this run's"),
         (["repeat-copy"], "repeat-copy has 10 inputs and 9 outputs, the machine 10 and 8"),

@@ -50,7 +50,7 @@ def is_one_sentence(said):
         ("train copy+ngrams", "ngrams can't be part of a sequence"),
         ("train copy+copy", "names a subtask twice"),
         ("train --seed 1 copy", "the task comes first: nsm train TASK …"),
-        ("train copy long-copy", "nsm train copy takes no argument 'long-copy'"),
+        ("train copy long-copy", "nsm train copy got an unexpected argument 'long-copy'"),
         ("train copy --modle nutm", "nsm train copy has no option --modle: did you mean --model?"),
         ("train copy --lr 3", "nsm train copy has no option --lr: did you mean --optimiser.learning-rate?"),
         ("train copy --learning-rate=3", "has no option --learning-rate: did you mean --optimiser.learning-rate?"),
@@ -69,7 +69,7 @@ def is_one_sentence(said):
         ("reproduce single --seed 3", "nsm reproduce has no option --seed: did you mean --seeds?"),
         ("bench --pears none", "nsm bench has no option --pears: did you mean --peers?"),
         ("data check babi --datadir x", "nsm data has no option --datadir: did you mean --data-dir?"),
-        ("demo 3", "nsm demo takes no argument '3'"),
+        ("demo 3", "nsm demo got an unexpected argument '3'"),
         ("train copy --controller.forget-bias=inf", "forget_bias must be a finite number"),
         ("train omniglot-5 --task.easy-steps -5", "Omniglot.easy_steps is -5: it must be a whole number of at least 0"),
         ("train omniglot-5 --data-dir nowhere", "the data directory nowhere does not exist"),
@@ -97,15 +97,15 @@ def is_one_sentence(said):
         ("train copy --memory.slots 0", "slots must be an integer of at least 1, was 0"),
         (
             "train copy --memory.slots 1000000000000",
-            "training this machine with batches of 4 would take at least 432,000.0 GB",
+            "training this machine with batches of 4 would need at least 432,000.0 GB",
         ),
-        ("train copy --memory.slots 1000000000000000000", "can't be built: it has more numbers than can be counted"),
-        ("train copy --memory.slots 1" + "0" * 30, "can't be built: it has more numbers than can be counted"),
-        ("train copy --controller.size 100000000", "GB of memory, and"),
-        ("train copy --memory.width 1000000000000", "GB of memory, and"),
-        ("train copy --programs 1000000", "GB of memory, and"),
-        ("train copy --batch-size 1000000000000", "GB of memory, and"),
-        ("train copy --task.length 1 100000000000", "GB of memory, and"),
+        ("train copy --memory.slots 1000000000000000000", "can't be built: its size exceeds 64-bit integers"),
+        ("train copy --memory.slots 1" + "0" * 30, "can't be built: its size exceeds 64-bit integers"),
+        ("train copy --controller.size 100000000", "GB of memory, but only"),
+        ("train copy --memory.width 1000000000000", "GB of memory, but only"),
+        ("train copy --programs 1000000", "GB of memory, but only"),
+        ("train copy --batch-size 1000000000000", "GB of memory, but only"),
+        ("train copy --task.length 1 100000000000", "GB of memory, but only"),
         ("train copy --memory.shift-range 1000000", "shift_range must be at most 1,024, was 1,000,000"),
         ("train copy --controller.size 0", "size must be"),
         ("train copy --programs -1", "programs must be an integer of at least 0, was -1"),
@@ -176,9 +176,9 @@ def test_a_mistake_without_a_run(nsm, tmp_path, monkeypatch, arguments, words):
         ("--like traning", "did you mean 'training'?"),
         ("--sequences 0", "sequences must be an integer of at least 1, was 0"),
         ("--slots 0", "slots must be an integer of at least 1, was 0"),
-        ("--slots 1000000000000", "4 sequences of 242 steps at a time would take at least 96,000.0 GB"),
-        ("--slots 1000000000000000000000", "it has more numbers than can be counted"),
-        ("--length 100000000000", "4 sequences of 200,000,000,002 steps at a time would take"),
+        ("--slots 1000000000000", "4 sequences of 242 steps at a time would need at least 96,000.0 GB"),
+        ("--slots 1000000000000000000000", "its size exceeds 64-bit integers"),
+        ("--length 100000000000", "4 sequences of 200,000,000,002 steps at a time would need"),
         ("--seed -1", "seed must be an integer of at least 0, was -1"),
         ("--seed 5000000000", "seed is 5000000000"),
         ("--backend cpu", "backend must be one of"),
@@ -199,7 +199,7 @@ def test_a_page_of_more_than_memory_holds(nsm, trained):
         said = nsm("view", trained, *options)
         is_one_sentence(said)
         assert "50 sequences of " in said.err
-        assert "GB of memory, and " in said.err
+        assert "GB of memory, but only " in said.err
     assert not (trained / "view.html").exists()
 
 
@@ -258,7 +258,7 @@ def test_only_a_lock_is_written_over(nsm, tmp_path, kind):
     os.mkfifo(lock) if kind == "pipe" else make[kind](thesis)
     said = nsm("train", "copy", *TINY, *RUN, "--out", lock.parent)
     is_one_sentence(said)
-    assert "is a symbolic link" in said.err or "is not a lock of nsm, and would be overwritten" in said.err
+    assert "is a symbolic link" in said.err or "is not a lock file of nsm, and would be overwritten" in said.err
     assert thesis.read_text() == "years of work"
     assert [path.name for path in lock.parent.iterdir()] == ["lock"]
 

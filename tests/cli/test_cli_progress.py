@@ -161,7 +161,7 @@ def test_what_a_campaign_will_take_counts_shared_runs_once(tmp_path):
     chosen = cells("single", only="copy/ntm,copy/nutm", budget=40)
     planned = [Job(cell, 0, tmp_path / cell.name) for cell in chosen]
     total = sum(cost.seconds(job.experiment) for job in planned)
-    words = f"2 runs, {about(total)} to go by a rough estimate"
+    words = f"2 runs, {about(total)} to go (rough estimate)"
     assert expected(planned, 1) == words
     twins = [job._replace(directory=tmp_path / "twin" / job.cell.name) for job in planned]
     assert expected([*planned, *twins], 1) == words.replace("2 runs", "4 runs")

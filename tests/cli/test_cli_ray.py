@@ -354,6 +354,6 @@ def test_a_wrong_address_is_one_sentence(nsm, address, sentence):
 
 def test_an_address_needs_ray(nsm):
     said = nsm("reproduce", "single", "--address", "127.0.0.1:6379")
-    assert (said.code, said.err) == (2, "nsm: --address needs --engine ray, was local\n")
+    assert (said.code, said.err) == (2, "nsm: --address needs --engine ray, the engine was local\n")
     said = nsm("reproduce", "single", "--engine", "rey")
     assert (said.code, said.err) == (2, "nsm: engine must be one of 'local', 'ray', was 'rey'; did you mean 'ray'?\n")

@@ -39,7 +39,7 @@ def test_the_page_lies_in_the_run_and_has_what_was_asked_for(trained, tmp_path, 
     assert said.out == f"The page is {run / 'view.html'}: open it in a browser.\n"
     shown = data(run / "view.html")
     assert shown["title"] == "copy, NUTM"
-    facts = {"2 stored programs a head, key-value", "length 7", "seed 0, test sequences of seed 0"}
+    facts = {"2 stored programs per head, key-value", "length 7", "seed 0, sequences from seed 0"}
     assert facts <= set(shown["facts"])
     assert [e["inputs"]["shape"][0] for e in shown["sequences"]] == [16] * len(shown["sequences"])
     assert (shown["slots"], [machine["name"] for machine in shown["machines"]]) == (20, ["NUTM"])
@@ -95,8 +95,8 @@ def test_machines_of_other_sizes_are_not_watched_beside_each_other(trained, tmp_
     said = nsm("view", trained, "--beside", other)
     assert said.code == 2
     assert said.err == (
-        f"nsm: {other} can't be shown beside it: its machine takes 1 inputs and gives 1 outputs, "
-        "this one takes 10 and gives 8\n"
+        f"nsm: {other} can't be shown beside this run: the input and output size of its machine are "
+        "1 and 1, those of this one 10 and 8\n"
     )
 
 
@@ -112,7 +112,7 @@ def test_a_gallery_has_the_machines_that_are_there(trained, tmp_path, nsm):
     assert 'href="copy.html"' in index
     assert f"{(out / 'copy.html').stat().st_size / 1e3:.0f} kB" in index
     assert data(out / "copy.html")["title"] == "Copy"
-    assert "Repeat Copy is left out" in said.out
+    assert "Repeat Copy left out" in said.out
 
 
 def test_a_gallery_of_nothing_is_one_sentence(tmp_path, nsm):

@@ -175,5 +175,5 @@ def test_what_cannot_be_kept_is_said_once(root, caplog):
     for _ in range(2):
         assert not keep(directory / "file", b"content", "it")
     assert [record.getMessage() for record in caplog.records] == [
-        f"nsm: it can't be kept in {directory}: No such file or directory"
+        f"nsm: it can't be cached in {directory}: No such file or directory"
     ]

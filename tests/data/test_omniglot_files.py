@@ -128,7 +128,7 @@ def test_a_split_has_characters_for_both(tmp_path, left):
     lines = (directory / "split.txt").read_text().splitlines(keepends=True)
     (directory / "split.txt").write_text("".join(line for line in lines if left and line.startswith(left)))
     (problem,) = omniglot.check(tmp_path).problems
-    assert f"split.txt has no character to {'test' if left == 'train' else 'train'}" in problem
+    assert f"split.txt has no {'test' if left == 'train' else 'train'} characters" in problem
 
 
 # --- the cache --------------------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 def test_a_full_disk_is_said_once_and_nothing_passes_for_compiled(tmp_path, run):
     out, said = run(FULL + ONCE + "\n@cache.compiled\ndef two():\n    return 2\n\ntwo()\n")
     assert out == "used\n"
-    assert said.count("compiled kernels can't be kept in") == 1
+    assert said.count("compiled kernels can't be cached in") == 1
     assert "File too large" in said
     assert not list((tmp_path / "cache").rglob("*.compiled"))
     assert run(ONCE) == ("used\n", BEGUN.format(", once", 15))
@@ -150,7 +150,7 @@ def test_a_cache_where_nothing_can_be_locked_is_done_without(tmp_path, run):
     out, said = run(ONCE)
     assert out == "used\n"
     assert said.splitlines(keepends=True) == [
-        f"nsm: compiled kernels can't be kept in {directory}: Is a directory\n",
+        f"nsm: compiled kernels can't be cached in {directory}: Is a directory\n",
         BEGUN.format("", 30),
     ]
 

@@ -329,8 +329,8 @@ def test_a_hook_on_a_stored_part_is_left_to_the_reference(part):
             ("interface", "stat"),
             "parts must be one of 'interface', 'state', 'output', was 'stat'; did you mean 'state'",
         ),
-        (("state",), "parts must be different ones and interface among them, were state"),
-        (("interface", "interface"), "parts must be different ones"),
+        (("state",), "parts must be distinct and include interface, were state"),
+        (("interface", "interface"), "parts must be distinct"),
     ],
 )
 def test_a_mistake_is_a_sentence(parts, match):

@@ -124,9 +124,9 @@ def test_lengths_that_are_one_number(small, x, lengths):
 
 
 def test_lengths_where_there_is_no_batch(small, x):
-    with refuses(r"lengths are for batches; an unbatched x \(T, I\) is as long as it is"):
+    with refuses(r"lengths need a batch; leave them out for an unbatched x \(T, I\)"):
         small(x[:, 0], lengths=[4])
-    with refuses(r"lengths are those of the PackedSequence x; leave them out"):
+    with refuses(r"a PackedSequence x has its own lengths; leave out lengths"):
         small(pack_padded_sequence(x, [4, 3]), lengths=[4, 3])
 
 

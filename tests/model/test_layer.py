@@ -274,7 +274,7 @@ def test_attention_that_wants_the_weight_of_its_output_is_told(training):
 
 
 def test_whoever_computes_with_the_weight_that_is_not_there_is_told(layer):
-    match = r"a StoredProgramLinear has no weight and bias of its own, .* from memory\.weight and memory\.bias"
+    match = r"a StoredProgramLinear has no weight and bias of its own; .* from memory\.weight and memory\.bias"
     with pytest.raises(UserError, match=match):
         nn.init.uniform_(layer.weight)
     with pytest.raises(UserError, match=match):

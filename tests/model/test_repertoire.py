@@ -67,7 +67,7 @@ def test_what_was_heard_often_is_expected_and_what_was_never_heard_is_not():
     familiarity = Familiarity(programs=2, channels=2)
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).unsqueeze(1)
     events, _ = familiarity.events(x, familiarity.silence(1))
-    assert torch.allclose(familiarity.surprise(0, events), torch.tensor(5.0).double().log()), (
+    assert torch.allclose(familiarity.surprise(0, events), torch.tensor(5.0, dtype=torch.float64).log()), (
         "nothing heard: all are alike"
     )
     for _ in range(100):
@@ -75,7 +75,7 @@ def test_what_was_heard_often_is_expected_and_what_was_never_heard_is_not():
     assert familiarity.surprise(0, events).max() < 0.01
     other, _ = familiarity.events(x / 2, familiarity.silence(1))
     assert familiarity.surprise(0, other).max() > 5
-    assert torch.allclose(familiarity.surprise(1, events), torch.tensor(5.0).double().log()), "the other program heard nothing"
+    assert torch.allclose(familiarity.surprise(1, events), torch.tensor(5.0, dtype=torch.float64).log())
 
 
 # --- claiming ---------------------------------------------------------------------------------------------------------

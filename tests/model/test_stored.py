@@ -495,7 +495,7 @@ def test_batch_norm_in_evaluation():
     module.eval()
     made, x = stored(module, P, spread=0.0).eval(), torch.randn(5, 1, 4, 4)
     assert_close(made(x), module(x))
-    with pytest.raises(UserError, match="leave it in evaluation mode"):
+    with pytest.raises(UserError, match="keep it in evaluation mode"):
         made.train()(x)
     for norm in (nn.BatchNorm1d(4, track_running_stats=False).eval(), nn.InstanceNorm1d(4, track_running_stats=True)):
         with pytest.raises(UserError, match="batch norm keeps statistics"):
@@ -535,11 +535,20 @@ class Odd(nn.Module):
         (lambda: stored(nn.Linear(4, 3))(torch.ones(2, 4).double()), r"c must be torch\.float32 like the weights"),
         (
             lambda: stored(nn.Embedding(4, 3), features=2)(torch.tensor([1])),
-            "no floating-point tensor to make a query of",
+            "not a floating-point tensor and can't be the query",
         ),
-        (lambda: stored(nn.Linear(4, 3))(torch.ones(2, 4), query=torch.ones(3, 4)), "the batch of 3 first"),
-        (lambda: stored(nn.GRUCell(4, 3))(torch.ones(2, 4), torch.ones(1, 3)), "the batch of 2 first"),
-        (lambda: stored(Odd(), features=4)(torch.ones(2, 4)), r"every output must have the batch first; .* was \(\)"),
+        (
+            lambda: stored(nn.Linear(4, 3))(torch.ones(2, 4), query=torch.ones(3, 4)),
+            "have the batch, 3, as its first dimension",
+        ),
+        (
+            lambda: stored(nn.GRUCell(4, 3))(torch.ones(2, 4), torch.ones(1, 3)),
+            "have the batch, 2, as its first dimension",
+        ),
+        (
+            lambda: stored(Odd(), features=4)(torch.ones(2, 4)),
+            r"outputs must have the batch as first dimension; .* was \(\)",
+        ),
     ],
 )
 def test_a_mistake_is_a_sentence(wrong, match):

@@ -423,7 +423,7 @@ def test_a_head_is_not_left_without_a_program(run, script):
     run(make(), inputs(steps=2))
     acts = [as_data(nsm.ForbidProgram("read 1", program)) for program in range(3)]
     caught = "([x, acts]) => { try { ran({ x, interventions: acts }); } catch (error) { return error.message; } }"
-    assert script.evaluate(caught, [inputs(steps=2).tolist(), acts]) == "read 1 is left without a program"
+    assert script.evaluate(caught, [inputs(steps=2).tolist(), acts]) == "read 1 has no program left to run"
 
 
 # --- in a page --------------------------------------------------------------------------------------------------------

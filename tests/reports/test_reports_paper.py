@@ -435,11 +435,11 @@ def test_complete_machines_are_compared_with_stored_interfaces(root):
         keep(root, "complete", "default", task, "nutm-complete", seed, solved=300 if seed < 2 else None)
     section = beyond.complete(Evidence(None, root))
     assert section.verdict.status == "measured"
-    wanted = f"Of 1 task, complete machines solve significantly more often in 0 and less often in 1 ({task})."
+    wanted = f"Complete machines solve the task significantly more often in 0 and less often in 1 ({task}) of 1 task."
     assert section.finding == wanted
     rows = [tuple(row) for row in table(section, "stored").rows]
     assert [(row[1], row[3], row[5]) for row in rows] == [("interface", "8 of 8", "100"), ("all", "2 of 8", "300")]
-    ((_, points, interval, *_),) = table(section, "points solved").rows
+    ((_, points, interval, *_),) = table(section, "solved (points)").rows
     assert points == "-75"
     assert interval.endswith("to -28")
 

@@ -394,7 +394,7 @@ def test_collect_says_what_it_keeps(runs, tmp_path):
 def test_nothing_to_collect_is_one_sentence(tmp_path):
     said = call("collect", "--runs", tmp_path, "--out", tmp_path / "out")
     assert said.code == 2
-    assert f"{tmp_path} has no runs of nsm reproduce in it" in said.err
+    assert f"{tmp_path} contains no runs of nsm reproduce" in said.err
     assert not (tmp_path / "out").exists()
 
 

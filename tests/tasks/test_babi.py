@@ -214,7 +214,7 @@ def test_names_of_tasks():
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("babi-0", "bAbI has no task 0: they are numbered from 1 to 20"),
+        ("babi-0", "bAbI has no task 0: tasks are numbered from 1 to 20"),
         ("babi-3,21", "bAbI has no task 21"),
         ("babi-x", "task must be one of"),
         ("babi-", "task must be one of"),

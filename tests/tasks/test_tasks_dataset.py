@@ -241,5 +241,5 @@ class Listed(DatasetTask):
 
 
 def test_fields_that_can_change_are_refused_in_a_sentence():
-    with pytest.raises(UserError, match="Listed must have fields that don't change, a tuple in place of a list"):
+    with pytest.raises(UserError, match="Listed must have hashable fields, for example a tuple instead of a list"):
         Listed().batch(0, TRAIN, 0, 1)

@@ -280,7 +280,7 @@ def test_weights_that_do_not_fit_a_mixture_are_refused(weights):
 
 def test_a_task_that_is_no_mixture_has_nothing_to_weigh():
     assert (Copy().part_names, list(Copy().parts)) == ((), ["copy"])
-    with pytest.raises(UserError, match="copy is no mixture of tasks"):
+    with pytest.raises(UserError, match="copy is not a mixture of tasks"):
         Copy().weighted((1.0,))
     with pytest.raises(UserError, match="a curriculum needs a mixture of tasks"):
         OneByOne().check(Copy())

@@ -332,7 +332,7 @@ def test_a_task_that_makes_no_sense_is_refused(fields):
 
 
 def test_more_classes_than_there_are_characters():
-    with pytest.raises(UserError, match="classes is 13: there are 12 characters to test"):
+    with pytest.raises(UserError, match="classes is 13: there are only 12 test characters"):
         Omniglot(classes=13, purpose="test").require()
 
 

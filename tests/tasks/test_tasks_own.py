@@ -231,7 +231,7 @@ def test_every_sample_has_as_many_channels(other):
             inputs, outputs = (4, 2) if random.random() < 0.5 else other
             return np.ones((2, inputs)), np.ones((2, outputs))
 
-    with pytest.raises(UserError, match="a sample of Wrong must have as many channels as every other"):
+    with pytest.raises(UserError, match=r"a sample of Wrong must have as many .* channels as the others"):
         Wrong().batch(0, 0, 0, 50)
 
 
@@ -254,5 +254,5 @@ class Listed(nsm.Task):
 
 
 def test_fields_that_can_change_are_refused_in_a_sentence():
-    with pytest.raises(UserError, match="Listed must have fields that don't change, a tuple in place of a list"):
+    with pytest.raises(UserError, match="Listed must have hashable fields, for example a tuple instead of a list"):
         Listed().input_size  # noqa: B018

@@ -14,13 +14,13 @@ from nsm.training import checkpoints
 from nsm.training.callbacks import Callback
 from nsm.training.distribution import joined
 from nsm.training.experiment import Optimiser
-from nsm.training.learner import FusedLearner, Learner
+from nsm.training.learner import FusedLearner, GradientLearner
 from nsm.training.run import RunDirectory
 from training.small_runs import commanded, small
 
 STEPS = {"iterations": 50, "log_every": 5, "evaluate_every": 20, "checkpoint_every": 15}
 RMSPROP, ADAM = (Optimiser(kind, learning_rate=3e-4) for kind in ("rmsprop", "adam"))
-STEP, GRADIENTS = Learner.step, FusedLearner._gradients
+STEP, GRADIENTS = GradientLearner.step, FusedLearner._gradients
 DRAWS = {"random_slots": True, "cell_noise": 0.3}
 
 
@@ -97,9 +97,9 @@ def main(root: Path) -> None:
             experiment = on_two(RUNS[backend][1])
             for who in (0, 1):
                 name = f"{backend}-stopped-{who}"
-                Learner.step = signalled(ranks, who, 17)
+                GradientLearner.step = signalled(ranks, who, 17)
                 said[name] = trained(experiment, name, backend)
-                Learner.step = STEP
+                GradientLearner.step = STEP
                 said[f"{name}-at"] = checkpoints.steps(root / name / "checkpoints")[-1]
                 said[f"{backend}-resumed-{who}"] = trained(experiment, name, backend)
         experiment = on_two(RUNS["fused"][1])

@@ -12,7 +12,7 @@ from nsm.checks import UserError
 from nsm.files import cache_directory
 from nsm.training import callbacks, loop
 from nsm.training.callbacks import Callback, TensorBoard, WeightsAndBiases, scalars
-from nsm.training.learner import Diverged, Learner
+from nsm.training.learner import Diverged, GradientLearner
 from nsm.training.loop import Stop, train
 from nsm.training.progress import Progress
 from nsm.training.run import RunDirectory
@@ -130,7 +130,7 @@ def test_on_stop_comes_after_an_error(tmp_path, monkeypatch, error):
     def failing(*_):
         raise error("it")
 
-    monkeypatch.setattr(Learner, "check", failing)  # the first checkpoint, of step 3
+    monkeypatch.setattr(GradientLearner, "check", failing)  # the first checkpoint, of step 3
     log = Log()
     with pytest.raises(error):
         train(small(), tmp_path, callbacks=[log])

@@ -245,7 +245,7 @@ def test_continual_learning_has_no_best_machine_because_losses_of_phases_do_not_
 @pytest.mark.parametrize("backend", ["fused", "reference"])
 def test_a_run_that_diverges_says_where_and_keeps_its_last_good_checkpoint(tmp_path, monkeypatch, backend):
     experiment = small(checkpoint_every=1, evaluate_every=100)
-    true_step = loop.Learner.step
+    true_step = loop.GradientLearner.step
 
     def poisoned(self, task, batch, step):
         if step == 5:
@@ -253,7 +253,7 @@ def test_a_run_that_diverges_says_where_and_keeps_its_last_good_checkpoint(tmp_p
         return true_step(self, task, batch, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Learner, "step", poisoned)
+        patch.setattr(loop.GradientLearner, "step", poisoned)
         # The kernels may make a finite loss of a weight that is no number; their gradient shows it.
         message = "(the loss became nan|a gradient is not finite) at iteration 6; .* is interfaces.1.memory.weight"
         with pytest.raises(Diverged, match=message) as caught:
@@ -322,7 +322,7 @@ def test_gradients_that_are_merely_huge_are_clipped_not_feared(monkeypatch):
 
 
 def test_weights_that_overflow_are_not_saved(tmp_path, monkeypatch):
-    true_step = loop.Learner.step
+    true_step = loop.GradientLearner.step
 
     def overflowing(self, task, batch, step):
         loss = true_step(self, task, batch, step)
@@ -330,7 +330,7 @@ def test_weights_that_overflow_are_not_saved(tmp_path, monkeypatch):
             self.machine.output.weight.data[0, 0] = math.inf
         return loss
 
-    monkeypatch.setattr(loop.Learner, "step", overflowing)
+    monkeypatch.setattr(loop.GradientLearner, "step", overflowing)
     with pytest.raises(Diverged, match=r"a weight is not finite after iteration 6; .* is output\.weight"):
         train(small(checkpoint_every=3, evaluate_every=100), tmp_path, "fused")
     assert loop.checkpoints.steps(tmp_path / "checkpoints") == [3]

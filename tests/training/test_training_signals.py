@@ -11,7 +11,7 @@ import pytest
 from nsm.checks import UserError
 from nsm.fused.cache import compiled
 from nsm.training import checkpoints
-from nsm.training.learner import Learner
+from nsm.training.learner import GradientLearner
 from nsm.training.loop import Stop, train
 from nsm.training.run import RunDirectory
 from nsm.training.signals import SIGNALS, Interrupted, asked_by_signal
@@ -86,7 +86,7 @@ def test_a_signal_while_a_kernel_is_loaded_waits_for_the_first_step(tmp_path, ca
         compiled(one)()
 
     def work():
-        Learner.prepare = prepare
+        GradientLearner.prepare = prepare
         logging.getLogger("nsm").addHandler(logging.StreamHandler())
         with pytest.raises(Interrupted):
             commanded(small(checkpoint_every=100, evaluate_every=100), tmp_path, "fused")

@@ -1,7 +1,7 @@
-"""`nsm bench`: our speed, that of other systems on the same computation, and a bound from arithmetic.
+"""`nsm bench`: the speed of nsm and of other systems on the same computation, and a bound from arithmetic.
 
-Unless stated otherwise, a time is that of a whole training iteration (forward, loss, backward, update) divided by its
-time steps. Nothing is timed before its results were checked.
+Unless stated otherwise, a time is that of a whole training iteration (forward pass, loss, backward pass, update)
+divided by its time steps. Nothing is timed before its results have been checked.
 """
 
 from nsm.bench.drawing import picture

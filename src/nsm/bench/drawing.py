@@ -1,4 +1,4 @@
-"""The times as a figure: a line for every shape, a mark for every system, and the bound from arithmetic."""
+"""The times as a figure: a row for every shape, a marker for every system, and the bound from arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARKS = "os^Dvp"
 
 @figure
 def picture(rows: Sequence[dict[str, Any]]) -> Figure:
-    """µs per time step of the whole batch, on a logarithmic axis; systems that were not timed have no mark."""
+    """µs per time step of the whole batch, on a logarithmic axis; systems that were not timed have no marker."""
     timed = [row for row in rows if row["failure"] is None]
     systems: dict[str, list[float | None]] = {
         "training loop": [row["loop_us"] for row in timed],

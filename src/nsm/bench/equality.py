@@ -29,10 +29,10 @@ class Answer(NamedTuple):
 
 
 class Peer(Protocol):
-    """A system that trains on one batch, over and over."""
+    """A system that trains on one batch repeatedly."""
 
     def answer(self) -> Answer:
-        """Outputs and gradients with the current weights, without learning from them."""
+        """Outputs and gradients with the current weights, without an update."""
 
     def iterate(self) -> None:
         """A whole training iteration: forward, loss, backward, update."""

@@ -33,7 +33,7 @@ def loop(work: Work, threads: int) -> FusedLearner:
 
 
 def measure(shape: Shape, threads: int, seconds: float = 2.0, others: Iterable[str] = ("eager",)) -> dict[str, Any]:
-    """One row: ours, and each of the other systems.
+    """One row: nsm, and each of the other systems.
 
     A system that computes something else has a "failure" instead of times.
     """
@@ -66,7 +66,7 @@ def measure(shape: Shape, threads: int, seconds: float = 2.0, others: Iterable[s
 
 
 def _equal(work: Work, threads: int, ours: Answer) -> float:
-    """The worst error of all that is ours against the reference in float64."""
+    """The worst error of the kernels and the public API against the reference in float64."""
     opening = work.opening
     right, learner, machine = exact(opening), loop(opening, threads), work.machine("fused")
     learner.step(opening.task, opening.batch, 0)
@@ -87,7 +87,7 @@ def _equal(work: Work, threads: int, ours: Answer) -> float:
 
 
 def _times(work: Work, threads: int, seconds: float, public: Torch) -> dict[str, Any]:
-    """Ours: the loop, the public API, a sequence without gradients, one step of it."""
+    """The times of nsm: the loop, the public API, a sequence without gradients, one step of it."""
     gemm, learner, machine = gemm_gflops(), loop(work, threads), public.machine
     training = fastest(lambda: learner.step(work.task, work.batch, 0), seconds)
     buffers = pool.bytes / 2**20
@@ -119,7 +119,7 @@ def _times(work: Work, threads: int, seconds: float, public: Torch) -> dict[str,
 def _peer(
     name: str, work: Work, threads: int, seconds: float, ours: tuple[Answer, Array], loop_us: float
 ) -> dict[str, Any]:
-    """The time of a training iteration in another system, if it equals `ours` on the opening and as a whole."""
+    """The time of a training iteration in another system, if its results equal `ours` on the opening and the whole."""
     found: dict[str, Any] = {"name": name, "failure": None, "absent": None, "error": None, "us": None, "to_loop": None}
     try:
         found |= peers.kind(name)._asdict()

@@ -22,7 +22,7 @@ STORIES = (
 )
 """Words in 32 bAbI stories: the mean lengths of its twenty tasks, in proportion to their stories, shuffled."""
 ANSWERS, WORDS_PER_ANSWER = 5, 18
-"""A bAbI story has at most five questions, with about so many words each."""
+"""A bAbI story has at most five questions; words per question, roughly."""
 
 OPENING = 32
 """Steps over which gradients are compared if slots are sorted by usage, as in LRUA and DNC: later, many usages are so
@@ -159,7 +159,7 @@ class Work:
         return Machine.from_config(self.shape.machine, backend=backend, generator=torch.Generator().manual_seed(0))
 
     def loss(self, out: Tensor) -> Tensor:
-        """The loss as one would write it in torch, the mean over the scored steps. out (T, B, O) → scalar."""
+        """The loss as a user would write it in torch, the mean over the scored steps. out (T, B, O) → scalar."""
         where, right = self.answers
         if self.shape.stories:
             return F.cross_entropy(out.flatten(0, 1).index_select(0, where), right)

@@ -1,6 +1,6 @@
 """One file per command of `nsm`: its options, and what it does in which order.
 
-All of them are imported to print any help, so none imports anything slow, torch above all, until it runs; and each
+All of them are imported to print any help. So none imports anything slow, above all torch, before it runs, and each
 checks its options first.
 """
 

@@ -1,4 +1,4 @@
-"""What a machine answers to a question about a story, and which sentences it read."""
+"""A machine's answer to a question about a story, and the sentences it read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nsm.plots.heads import Array, HeadTrace
 from nsm.tasks.classification import one_hot
 
 MOST = 1 << 20
-"""Bytes of a story: the longest of bAbI has 8,727."""
+"""Maximum size of a story in bytes; bAbI's longest has 8,727."""
 PATH_QUESTION = ("how", "do", "you", "go")
 
 Sentence = tuple[str, ...]
@@ -36,7 +36,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a machine answers, and which sentences it read for it."""
+    """A machine's answer, and the sentences it read to give it."""
 
     words: list[Word]
     looked_at: list[tuple[int, float]]
@@ -75,7 +75,7 @@ def statement(text: str) -> Sentence:
 def question(text: str, words: int | None = None) -> Sentence:
     """A question, with a blank for every word of its answer; the final "?" may be missing.
 
-    In bAbI the question fixes how many words its answer has: by default one, and two for a path.
+    In bAbI the question determines the number of words in its answer: one by default, two for a path.
     """
     try:
         asked = split(text)
@@ -92,7 +92,7 @@ def question(text: str, words: int | None = None) -> Sentence:
 
 @torch.no_grad()
 def answer(machine: Machine, story: Sequence[Sentence], asked: Sentence, runners_up: int) -> Answer:
-    """What the machine puts out at the blanks of a question about a story."""
+    """The machine's outputs at the blanks of a question about a story."""
     numbers = vocabulary()
     names = list(numbers)
     shown = [word for sentence in (*story, asked) for word in sentence]

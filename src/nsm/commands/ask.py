@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from nsm.machine import Machine
 
 SHIPPED = Path("results", "models", "babi", "staged", "babi", "nutm-4")
-"""The best machine for all twenty tasks that a checkout has (docs/results/babi.md)."""
+"""The best machine for all twenty tasks in a checkout (docs/results/babi.md)."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask a machine that was trained on bAbI about a story.
+    """Ask a machine trained on bAbI a question about a story.
 
-    Without a story this is a conversation: type sentences, then a question. A story file has one sentence per line; as
-    in bAbI's own files, lines may start with numbers, and questions with answers may stand among them. The machine
-    knows only the 159 words of bAbI.
+    Without a story file, a conversation starts: type sentences, then a question. A story file has one sentence per
+    line. As in bAbI's own files, lines may be numbered, and questions with answers may be among them. The machine knows
+    only the 159 words of bAbI.
 
-    The machine can't say that its answer has ended: in bAbI the question fixes the number of words. Here that is one,
-    two for a path ("How do you go from … to …?"), or --words, for lists.
+    The question determines how many words the answer has: one, or two for a path ("How do you go from … to …?"). Set
+    --words for questions whose answer is a list.
 
     Example: nsm ask
 
@@ -45,7 +45,7 @@ class Ask:
     words: Annotated[Integer, option("INT", "1, or 2 for a path")] = None
     """Words in the answer."""
     which: str = "best"
-    """best (lowest validation loss) or last."""
+    """Checkpoint: best (lowest validation loss) or last."""
     runners_up: int = 3
     """Number of alternatives to show for each word."""
     imports: Plugins = ()
@@ -59,7 +59,7 @@ class Ask:
         if self.words is not None:
             at_least("words", self.words, 1)
         if self.story is not None and self.question is None:
-            raise UserError("a story needs a question: give it last, in quotes")
+            raise UserError("a story needs a question: add it as the last argument, in quotes")
         if self.json and self.question is None:
             raise UserError("--json needs a story and a question")
         load_plugins(self.imports)
@@ -87,12 +87,12 @@ class Ask:
         run = RunDirectory(directory)
         task = run.experiment.task
         if not isinstance(task, Babi):
-            raise UserError(f"{directory} was trained on {task.name}: name a run on babi")
+            raise UserError(f"{directory} was trained on {task.name}: give a run trained on babi")
         return run.machine(self.which)
 
 
 def _shipped() -> Path:
     checkout = Path(__file__).parents[3]
     if not (checkout / SHIPPED).exists():
-        raise UserError("this installation has no published machine: name a run on babi, as in nsm ask runs/babi")
+        raise UserError("this installation has no published machine: give a run on babi, as in nsm ask runs/babi")
     return checkout / SHIPPED

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure our speed and that of other implementations: first that results are equal, then times, in one process.
+    """Measure the speed of nsm and of other implementations, after checking that their results are equal.
 
     Use an otherwise idle machine. An implementation whose results differ is not timed, and the exit code is 1.
 
@@ -31,11 +31,11 @@ class Bench:
     batch: Annotated[Integer, option("INT", "all")] = None
     """Only this batch size."""
     threads: Annotated[Integer, option("INT", "1 at batch 1, 2 above")] = None
-    """Threads for all implementations; JAX has one, or one per core."""
+    """Threads for all implementations; JAX uses one, or one per core."""
     seconds: float = 2.0
-    """Seconds each measurement takes per shape."""
+    """Seconds per measurement."""
     peers: str = "eager"
-    """Compare with eager, compiled (torch.compile, a minute per shape) or jax; several with commas, or none."""
+    """Compare with eager, compiled (torch.compile, a minute per shape), jax or none; separate several with commas."""
     growth: bool = True
     """Also measure how the time grows with T, N, B and P."""
     json: bool = False
@@ -153,7 +153,7 @@ def _growth(rows: Sequence[Row]) -> Table:
 
 
 def _notes(found: Row) -> list[str]:
-    """The processor and versions, peers that are missing, and peers whose results differ."""
+    """The processor, the versions, missing peers, and peers whose results differ."""
     versions = ", ".join(f"{name} {version}" for name, version in found["machine"]["versions"].items() if version)
     notes = [f"{found['machine']['cpu']}, {found['machine']['cores']} cores; {versions}."]
     speeds = {row["threads"]: row["gemm_gflops"] for row in found["rows"] if row["failure"] is None}

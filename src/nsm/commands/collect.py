@@ -8,14 +8,14 @@ from typing import Annotated
 
 from nsm.checks import UserError
 from nsm.commands.options import option
-from nsm.screen import console
+from nsm.screen import called, console
 
 
 @dataclass(frozen=True)
 class Collect:
-    """Collect the results of runs in small files: one per seed, and the best machine of each cell.
+    """Collect the results of runs into small files: one per seed, and the best machine of each cell.
 
-    nsm report, nsm eval, nsm view and nsm reproduce --results read them without the runs.
+    nsm report, nsm eval, nsm view and nsm reproduce --results read these files without the runs.
 
     Example: nsm collect --runs runs --out runs/results
     """
@@ -23,17 +23,17 @@ class Collect:
     runs: Path = Path("runs")
     """Directory of the runs, as nsm reproduce writes them."""
     out: Annotated[Path | None, option("PATH", "results in the directory of the runs")] = None
-    """Directory to write to. Results that are already there are kept unless a run got further."""
+    """Directory to write to. An existing result is kept unless its run has got further."""
 
     def run(self) -> None:
         from nsm.experiments import results
 
         if not results.find(self.runs):
-            raise UserError(f"{self.runs} has no runs of nsm reproduce in it: name their directory with --runs")
+            raise UserError(f"{self.runs} contains no runs of nsm reproduce: give their directory with --runs")
         out = self.out or self.runs / "results"
         try:
             for line in results.collect(self.runs, out):
                 console().print(line)
         except OSError as error:
             raise UserError(f"{out} can't be written: {error.strerror}") from None
-        console().print(f"The results are in {out}; nsm report --results {out} makes tables of them.")
+        console().print(f"The results are in {out}; see their tables with: {called()} report --results {out}")

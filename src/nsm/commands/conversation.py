@@ -16,15 +16,15 @@ PROMPT = "> "
 HELP = """Type sentences, then a question: Mary moved to the bathroom. Where is Mary?
   new         start a new story
   story       show the story so far
-  words       show the words it knows; Tab completes them
+  words       show the words the machine knows; Tab completes them
   help        show this help
-  Ctrl-D      leave"""
+  Ctrl-D      quit"""
 SHOWN = 0.05
 """Share of what was read; sentences with less are not shown."""
 
 
 def converse(answer: Callable[[list[Sentence], Sentence], Answer], words: int | None) -> None:
-    """Read lines until there are no more. A mistake costs only its own line."""
+    """Read lines until the input ends. A line with a mistake is reported and skipped."""
     say = console().print
     story: list[Sentence] = []
     if sys.stdin.isatty():
@@ -53,7 +53,7 @@ def in_words(found: Answer, story: list[Sentence]) -> str:
     for word in found.words:
         if word.runners_up:
             others = ", ".join(f"{other} {share:.1%}" for other, share in word.runners_up)
-            lines.append(f"  {'instead of ' + word.word if len(found.words) > 1 else 'then'}: {others}")
+            lines.append(f"  {'instead of ' + word.word if len(found.words) > 1 else 'next best'}: {others}")
     lines += [
         f"  {'looked at' if not rank else '      and'}: {_text([story[n]])} ({share:.0%} of what was read)"
         for rank, (n, share) in enumerate(found.looked_at[:3])
@@ -73,7 +73,7 @@ def _sentences(line: str) -> list[str]:
 
 
 def _lines() -> Iterator[str]:
-    """Lines that are typed, with completion of known words, or that come through a pipe."""
+    """Lines that are typed, with completion of known words, or piped in."""
     if not sys.stdin.isatty():
         yield from (stripped for line in sys.stdin if (stripped := line.strip()))
         return

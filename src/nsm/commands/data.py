@@ -25,7 +25,7 @@ class DataSet(Protocol):
 
 @dataclass(frozen=True)
 class Data:
-    """Download a data set, or check whether it is complete. Files that are already there are not downloaded again.
+    """Download a data set, or check whether it is complete. Existing files are not downloaded again.
 
     Ends with code 2 if something is missing, damaged or can't be downloaded.
 
@@ -37,7 +37,7 @@ class Data:
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """omniglot or babi."""
     data_dir: DataDir = None
-    """Directory of the data sets; each has its own below."""
+    """Directory of the data sets; each has its own subdirectory."""
     json: bool = False
     """Print JSON."""
 

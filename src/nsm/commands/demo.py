@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsm.checks import at_least
-from nsm.screen import console
+from nsm.screen import called, console
 
 if TYPE_CHECKING:
     from nsm.machine import Trace
@@ -22,7 +22,7 @@ WATCHED = 30
 class Demo:
     """Train a neural universal Turing machine to copy, then test it at six times its training length.
 
-    Takes a minute or two, and ends with two pages: a report, and the machine at work.
+    Takes a minute or two and writes two pages: a report, and a viewer of the trained machine.
 
     Example: nsm demo
     """
@@ -30,7 +30,7 @@ class Demo:
     seed: int = 0
     """Random seed for weights, data and noise."""
     out: Path = Path("runs/demo")
-    """Directory of the run; a demo that was stopped resumes there."""
+    """Directory of the run; a stopped demo resumes from it."""
 
     def run(self) -> None:
         at_least("seed", self.seed, 0)
@@ -52,9 +52,9 @@ class Demo:
         assert machine.programs is not None
         say(
             f"A controller of {machine.controller.size} units, a tape of {machine.memory.slots} slots, "
-            f"{machine.programs.count} stored programs for each head.\n"
+            f"{machine.programs.count} stored programs per head.\n"
             "It sees sequences of 1 to 20 random bytes and learns to repeat them from memory.\n"
-            "That takes a minute or two."
+            "This takes a minute or two."
         )
         stop = Stop()
         with asked_by_signal(stop):
@@ -72,7 +72,7 @@ class Demo:
         with torch.no_grad():
             _, _, trace = trained(torch.from_numpy(batch.inputs), trace=True)
         say(_in_words(trace, int(batch.decoding[0])))
-        say(f"The run is in {self.out}; test it at any length with: nsm eval {self.out} --length 240 --slots 512")
+        say(f"The run is in {self.out}; test any length: {called()} eval {self.out} --length 240 --slots 512")
         for words, path in _pages(run).items():
             say(f"{words}: {path}")
 
@@ -108,8 +108,8 @@ def _in_words(trace: Trace, decoding: int) -> str:
         parts = mix[:decoding, 0], mix[decoding:, 0]
         phases = [f"{part.mean():.2f} ± {part.std():.2f}" for part in parts]
         lines.append(
-            f"While it {kind}, its head moves by {direction:+d} slot in {share:.0%} of {count} steps; "
-            f"its {kind[:-1]} head uses program 1 with weight {phases[0]} during the input and "
+            f"While it {kind}, its {kind[:-1]} head moves by {direction:+d} slot in {share:.0%} of {count} steps; "
+            f"this head uses program 1 with weight {phases[0]} during the input and "
             f"{phases[1]} during the answer."
         )
     return "\n".join(lines)

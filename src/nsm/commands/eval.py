@@ -15,7 +15,7 @@ from nsm.screen import console
 
 @dataclass(frozen=True)
 class Eval:
-    """Test a trained machine, at any length. A range is one number or two: 120, or 10-20.
+    """Test a trained machine, at any length. A range is one number (120) or two (10-20).
 
     Example: nsm eval runs/copy --length 240 --slots 512
     """
@@ -25,7 +25,7 @@ class Eval:
     sequences: Annotated[Integer, option("INT", "the run's")] = None
     """Number of test sequences; at most as many as the data set has."""
     persistent: Annotated[bool | None, option("{True,False}", "the run's")] = None
-    """Keep the memory from batch to batch."""
+    """Keep the memory's content from batch to batch."""
     backend: str = "auto"
     """auto, reference (plain PyTorch) or fused (CPU kernels)."""
     threads: int = 1

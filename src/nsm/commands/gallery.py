@@ -8,19 +8,19 @@ from pathlib import Path
 from nsm.checks import UserError
 from nsm.commands.options import DataDir
 from nsm.data.source import look_in
-from nsm.screen import console
+from nsm.screen import console, many
 
 SAMPLES = 2
 SECONDS = 2
-"""What a page takes, about."""
+"""Seconds per page, roughly."""
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Write a directory of pages, each with a trained machine that runs in it, and an index: ready for any static host.
+    """Write a directory of pages, each running a trained machine, and an index page: ready for any static host.
 
-    Takes less than a minute. The machines are the published ones, in results/models. A machine whose data set is not
-    installed is left out, and the command says so.
+    Takes less than a minute. Shows the published machines, in results/models. A machine whose data set is not installed
+    is left out, with a message.
 
     Example: nsm gallery --out gallery
     """
@@ -35,7 +35,7 @@ class Gallery:
     def run(self) -> None:
         look_in(self.data_dir)
         if not self.models.is_dir():
-            raise UserError(f"there is no directory {self.models}: name that of the trained machines with --models")
+            raise UserError(f"there is no directory {self.models}: give that of the trained machines with --models")
         import torch
 
         from nsm.reports.output import write
@@ -57,7 +57,7 @@ class Gallery:
                     **exhibit.chosen,  # type: ignore[arg-type]
                 )
             except UserError as error:
-                say(f"{number}/{len(EXHIBITS)} {exhibit.title} is left out: {error}")
+                say(f"{number}/{len(EXHIBITS)} {exhibit.title} left out: {error}")
                 continue
             page = self.out / f"{exhibit.name}.html"
             write(page, text.encode())
@@ -65,6 +65,6 @@ class Gallery:
             hung.append(Hung(exhibit, portrait(executions[0]), facts, len(text.encode())))
             say(f"{number}/{len(EXHIBITS)} {exhibit.title}: {page}")
         if not hung:
-            raise UserError(f"{self.models} has none of the machines that the gallery shows")
+            raise UserError(f"{self.models} has none of the gallery's machines: give their directory with --models")
         write(self.out / "index.html", index(hung).encode())
-        say(f"The gallery is {self.out / 'index.html'}: {len(hung)} machines.")
+        say(f"The gallery is {self.out / 'index.html'}: {many(len(hung), 'machine')}.")

@@ -25,7 +25,7 @@ def parse(kind: type[Any], command: str, arguments: Sequence[str], words: str | 
             hint = f"did you mean {near}?" if near else f"see {command} --help"
             raise UserError(f"{command} has no option {brief(typed)}: {hint}")
     if unknown:
-        raise UserError(f"{command} takes no argument {brief(unknown[0])!r}: see {command} --help")
+        raise UserError(f"{command} got an unexpected argument {brief(unknown[0])!r}: see {command} --help")
     return found
 
 

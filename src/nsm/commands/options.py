@@ -27,13 +27,13 @@ Integer = Annotated[
         str_from_instance=lambda value: [str(value)],
     ),
 ]
-"""An optional integer. For a word that is none, tyro's own would list every type the option could have had."""
+"""An optional integer. For any other word, tyro's own message would list every type that the option accepts."""
 DataDir = Annotated[Path | None, option("PATH", "$NSM_DATA, or nsm in the user's data directory")]
 RunDirectory = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 Plugins = Annotated[
     tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE …", help_behavior_hint="(default: none)")
 ]
-"""Modules with the user's own tasks and memories; imported because the user names them, never because a file does."""
+"""Modules with the user's own tasks and memories: imported only if the user names them, never because a file does."""
 
 
 def load_plugins(names: tuple[str, ...]) -> None:

@@ -12,16 +12,16 @@ import tyro
 from nsm.checks import UserError
 from nsm.commands.options import DataDir, Plugins, load_plugins, option
 from nsm.data.source import look_in
-from nsm.screen import console
+from nsm.screen import console, many
 
 
 @dataclass(frozen=True)
 class Report:
-    """Write every table and figure of the paper beside ours, with seeds, commits, budgets and a verdict; or report on
-    one run.
+    """Write a report with every table and figure of the paper beside ours, with verdicts, seeds, commits and budgets;
+    or a report on one run.
 
-    Reads the runs of nsm reproduce and the results of nsm collect, and says what was not run. Takes about a minute
-    where all of the paper was run.
+    Reads the runs of nsm reproduce and the results of nsm collect, and lists what has not been run. Takes about a
+    minute if all of the paper has been run.
 
     Example: nsm report --runs runs --out report.html
     """
@@ -33,9 +33,9 @@ class Report:
     results: Annotated[Path | None, option("PATH", "results, if it exists")] = None
     """Directory of collected results."""
     out: Annotated[Path | None, option("PATH", "report.html, or RUN/report.html")] = None
-    """The page."""
+    """File to write the page to."""
     markdown: Annotated[Path | None, option("PATH", "none")] = None
-    """Also write the report as Markdown, with its figures as PNG beside it under images/."""
+    """Also write the report as Markdown, with its figures as PNG in images/ beside it."""
     svg: bool = False
     """With --markdown: write the figures as SVG, too."""
     data_dir: DataDir = None
@@ -62,7 +62,9 @@ class Report:
             document = run_report(run, run.watch(samples=1)[0])
         else:
             evidence = Evidence(*roots)
-            _say(f"a report on {len(evidence.paths):,} runs takes up to a minute or two")
+            if not evidence.paths:
+                raise UserError("no runs in runs/ and no results in results/: name them with --runs or --results")
+            _say(f"reporting on {many(len(evidence.paths), 'run')}, which takes up to two minutes")
             document = report(evidence, _say)
             _say("figures")
         out = self.out or (self.directory / "report.html" if self.directory else Path("report.html"))
@@ -81,7 +83,7 @@ def _say(what: str) -> None:
 
 
 def _root(name: str, given: Path | None) -> Path | None:
-    """A directory that must exist if it was named, and may be missing otherwise."""
+    """A directory that must exist if the user gave it, and may be missing otherwise."""
     if given is not None and not given.is_dir():
         raise UserError(f"{name} must be a directory, was {str(given)!r}")
     root = given or Path(name)

@@ -39,7 +39,8 @@ class Reproduce:
     """
 
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
-    """params, single, ablation, sequencing, continual, fewshot, babi or all; factorial, complete, babi-tasks."""
+    """params, single, ablation, sequencing, continual, fewshot, babi or all. Not in the paper: factorial, complete,
+    babi-tasks."""
     preset: str = "paper"
     """Settings: paper (as published), default (learns reliably) or authors (those of the published code)."""
     seeds: int = 5

@@ -1,4 +1,4 @@
-"""Which machine of a run is tested or watched, and on which sequences: options of `eval` and `view` alike."""
+"""Which machine of a run is tested or watched, and on which sequences: options of both `eval` and `view`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsm.commands.options import DataDir, Integer, Plugins, load_plugins, option
 from nsm.data.source import look_in
 
 Range = Annotated[str | None, option("N|LOW-HIGH", "the test's")]
-"""One number or two: 120, or 10-20."""
+"""One number (120) or two (10-20)."""
 RANGES = ("length", "repeats", "items", "sorted_items")
 LIKE = ("test", "training")
 
@@ -23,9 +23,9 @@ class PutTo:
     """Which machine of a run, on which sequences."""
 
     which: str = "best"
-    """best (lowest validation loss) or last."""
+    """Checkpoint: best (lowest validation loss) or last."""
     like: str = "test"
-    """test, or training: new sequences from the distribution it was trained on."""
+    """Distribution of the sequences: test, or training (new sequences like those it was trained on)."""
     seed: Annotated[Integer, option("INT", "the run's")] = None
     """Random seed of the sequences."""
     length: Range = None
@@ -35,7 +35,7 @@ class PutTo:
     items: Range = None
     """Items in Associative Recall or Priority Sort."""
     sorted_items: Range = None
-    """Items that Priority Sort has to return, highest priority first."""
+    """Items that Priority Sort has to output, highest priority first."""
     slots: Annotated[Integer, option("INT", "the machine's")] = None
     """Slots of the tape."""
     data_dir: DataDir = None

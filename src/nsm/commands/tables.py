@@ -15,12 +15,12 @@ from nsm.experiments import campaign, cost
 from nsm.experiments.engines import Job, Status
 from nsm.experiments.params import Count
 from nsm.experiments.summary import Summary, columns, number
-from nsm.screen import Pace, about, console, plain_table, say
+from nsm.screen import Pace, about, console, many, plain_table, say
 from nsm.training.result import Outcome
 from nsm.training.run import RunDirectory
 
 WIDE = 1_000
-"""Characters, more than any table is wide."""
+"""Characters; wider than any table."""
 DISPENSABLE = ("seconds", "optimum", "best Σ|p−y|", "median", "iterations")
 """Columns that are left out on a narrow terminal, in this order."""
 
@@ -131,7 +131,7 @@ class Display:
                 say(f"{self.name}: {words}" + (f": {status.reason}" if status.reason else ""))
 
     def _done(self, known: dict[Job, Status | None]) -> float:
-        """How much of the expected cost has been spent."""
+        """The part of the expected cost that has been spent."""
         spent = 0.0
         for job, expected in self.costs.items():
             ended, iterations = known.get(job) is not None, job.experiment.schedule.iterations
@@ -139,7 +139,7 @@ class Display:
         return spent
 
     def _left(self, known: dict[Job, Status | None]) -> str:
-        """The time that is left for all runs: their expected costs, at the pace so far."""
+        """The time left for all runs: their expected cost, at the pace so far."""
         done = self._done(known)
         rate = self.whole.rate(done)
         return "" if rate is None or done >= self.whole.total else f", {about((self.whole.total - done) / rate)} left"
@@ -150,8 +150,8 @@ class Display:
             if status is not None:
                 count[status.word] += 1
         done = ", ".join(f"{runs} {word}" for word, runs in count.items() if runs) or "none done"
-        title = f"{self.name}: {len(self.planned)} runs, {done}{self._left(known)}"
-        table = plain_table(title, ("under way",), ("iterations", "per second", "left"))
+        title = f"{self.name}: {many(len(self.planned), 'run')}, {done}{self._left(known)}"
+        table = plain_table(title, ("running",), ("iterations", "per second", "left"))
         table.add_column("now")
         for job, status in known.items():
             if status is None:
@@ -162,7 +162,7 @@ class Display:
 
 
 def unfinished(planned: list[Job]) -> list[Job]:
-    """The jobs without a result, or with a damaged one, of which the campaign says what is wrong."""
+    """The jobs without a valid result; the campaign reports what is wrong with a damaged one."""
 
     def outcome(job: Job) -> Outcome | None:
         with suppress(UserError):
@@ -173,13 +173,13 @@ def unfinished(planned: list[Job]) -> list[Job]:
 
 
 def expected(planned: list[Job], at_a_time: int) -> str:
-    """The number of runs, how many are done, and how long the others take."""
+    """The number of runs, how many are done, and how long the rest will take."""
     left = unfinished(planned)
     done = len(planned) - len(left)
-    words = f"{len(planned)} runs" + (f", {done} done" if done else "")
+    words = many(len(planned), "run") + (f", {done} done" if done else "")
     # Runs that several experiments share are trained once.
     costs = {job.experiment: cost.seconds(job.experiment) for job in left}
     if not costs:
         return words
     seconds = max(*costs.values(), sum(costs.values()) / at_a_time)
-    return f"{words}, {about(seconds)} to go by a rough estimate"
+    return f"{words}, {about(seconds)} to go (rough estimate)"

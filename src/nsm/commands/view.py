@@ -19,10 +19,10 @@ FIGURES = (".svg", ".pdf", ".png")
 
 @dataclass(frozen=True)
 class View:
-    """Watch a trained machine compute: writes one page that opens in any browser, without a network.
+    """Watch a trained machine compute: write one page that opens in any browser, offline.
 
-    The machine itself runs in the page, on any input you give it. The page starts with the first test sequences, and
-    the best and the worst of the first 50. A range is one number or two: 120, or 10-20.
+    The machine itself runs in the page, on any input you give it. The page comes with the first test sequences, and the
+    best and the worst of the first 50. A range is one number (120) or two (10-20).
 
     Example: nsm view runs/copy --length 30 --out copy.html
     """
@@ -30,13 +30,13 @@ class View:
     directory: RunDirectory
     """Directory of the run."""
     out: Annotated[Path | None, option("PATH", "RUN/view.html")] = None
-    """The page."""
+    """File to write the page to."""
     figure: Annotated[Path | None, option("PATH", "none")] = None
     """Also draw the first sequence to this file: .svg, .pdf or .png."""
     beside: Annotated[Path | None, option("RUN", "none")] = None
-    """Another run, whose machine is given the same input: an NTM beside a NUTM, say."""
+    """Another run to compare with on the same input, for example an NTM with a NUTM."""
     samples: int = 3
-    """Number of test sequences, besides the best and the worst."""
+    """Number of test sequences, in addition to the best and the worst."""
     serve: bool = False
     """Also serve the page on this machine (127.0.0.1) until stopped."""
     port: Annotated[int, tyro.conf.arg(help_behavior_hint="(default: any free port)")] = 0

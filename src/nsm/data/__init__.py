@@ -1,5 +1,5 @@
-"""Data sets: where they lie, how they get there, whether they are whole, and how they are read.
+"""Data sets: where they are, and how they are downloaded, checked and read.
 
-A data set is a module here with `FILES`, what its official download consists of, `check(root)`, which says what was
-found in a data directory, and a function that reads it.
+A data set is a module here with `FILES`, the files of its official download, `check(root)`, which reports what a data
+directory contains, and a function that reads it.
 """

@@ -103,7 +103,7 @@ class _Stream:
         return content
 
     def finish(self) -> None:
-        """Read on to the end."""
+        """Read to the end."""
         while self._some(1 << 16):
             pass
 

@@ -45,7 +45,7 @@ PROTOCOLS = ("paper", "authors")
 MOST_WORDS = 800
 """The published code omits longer training stories."""
 LIMITS = Limits(packed=64 << 20, members=4096, member=16 << 20, unpacked=512 << 20)
-"""Three to four times the released archive, which has 16 MB, other languages included, and a largest file of 5.4 MB."""
+"""Three to four times the released archive: 16 MB with other languages included, its largest file 5.4 MB."""
 MOST_TEXT, MOST_LINES = 80 << 20, 3_000_000
 """For all files of en and en-10k: twice the released ones, which have 38.6 MB and 1,130,337 lines."""
 MOST_CACHED = 1 << 30
@@ -149,7 +149,7 @@ def check(root: Path) -> Finding:
         different = [name for name in names if name in content and blob_hash(content[name]) != released()[name]]
         same = len(names) - len(missing) - len(different)
         lines.append(f"{folder}: {same} of {len(names)} files are the released ones, byte for byte")
-        problems += [f"{name} is not the released file; results that use it will say so" for name in different]
+        problems += [f"{name} is not the released file; results that use it carry a note" for name in different]
         if folder == "en-10k":  # the only files that are used
             problems += [f"{name} is missing" for name in missing]
             complete = not missing

@@ -58,7 +58,7 @@ SMALL_SIDE = 20
 FINE_SIDE = 2 * SMALL_SIDE + 1
 """Points per side of the images that are cached; see `shrink`."""
 _RECIPE = "1"
-"""Part of the cache's key: to be changed whenever images are made differently."""
+"""Part of the cache's key: change it whenever images are made differently."""
 
 
 class Characters(NamedTuple):
@@ -76,7 +76,7 @@ class _Part(NamedTuple):
 
     path: Path
     characters: dict[str, list[str]]
-    """"images_background/Alphabet/character01" → the names of its drawings, rising"""
+    """"images_background/Alphabet/character01" → the names of its drawings, sorted"""
     read: Callable[[str], bytes]
 
 
@@ -85,7 +85,7 @@ class _Part(NamedTuple):
 
 @cache
 def load(root: Path) -> Characters:
-    """The characters in a data directory, from the cache if possible; the first time takes some seconds.
+    """The characters in a data directory, from the cache if possible; the first time takes a few seconds.
 
     Raises:
         UserError: something is missing or damaged; the message names the file and how to get it.
@@ -100,7 +100,7 @@ def load(root: Path) -> Characters:
     shape = (len(split), DRAWINGS, FINE_SIDE, FINE_SIDE)
     images = None if path is None else _cached(path, shape)
     if images is None:
-        logger.warning("nsm: reading the drawings in %s; this takes some seconds, once …", root / NAME)
+        logger.warning("nsm: reading the drawings in %s for the first time, which takes a few seconds …", root / NAME)
         with _help():
             characters = _read([_open(place) for place in places], split)
             images = np.empty(shape, dtype=np.uint8)
@@ -115,7 +115,7 @@ def load(root: Path) -> Characters:
 
 
 def _cached(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8] | None:
-    if not path.is_file():  # a pipe would be waited for
+    if not path.is_file():  # reading a pipe would block
         return None
     try:
         images: npt.NDArray[np.uint8] = np.lib.format.open_memmap(path, mode="r")
@@ -176,7 +176,7 @@ def _drawing(part: _Part, name: str) -> npt.NDArray[np.bool_]:
 
 @contextmanager
 def _help() -> Iterator[None]:
-    """Add to an error about the files how to replace them."""
+    """Add to an error about the files how to fix it."""
     try:
         yield
     except UserError as error:
@@ -224,11 +224,11 @@ def _split(directory: Path) -> dict[str, str]:
     for number, line in enumerate(lines, 1):
         purpose, _, character = line.partition(" ")
         if purpose not in ("train", "test") or not character:
-            raise UserError(f"{own}, line {number}: must be train or test and a character, was {brief(line)!r}")
+            raise UserError(f"{own}, line {number}: must be train or test, then a character, was {brief(line)!r}")
         split[character] = purpose
     for purpose in ("train", "test"):
         if purpose not in split.values():
-            raise UserError(f"{own} has no character to {purpose}: each line must be train or test and a character")
+            raise UserError(f"{own} has no {purpose} characters: each line must be train or test, then a character")
     return split
 
 

@@ -71,19 +71,19 @@ def parse_line(text: str) -> Line:
     sentence, *rest = text.split("\t")
     words = split(sentence)
     if not words:
-        raise UserError("there is nothing after the line's number")
+        raise UserError("the line is empty after its number")
     asks = words[-1] == "?"
     if len(rest) > 2:
-        raise UserError(f"{len(rest)} tabs: a question has two, before its answer and before its supporting lines")
+        raise UserError(f"it has {len(rest)} tabs: a question has two, before its answer and its supporting lines")
     if not rest:
         if asks:
-            raise UserError("a question without an answer: a tab and the answer must follow it")
+            raise UserError("it is a question without an answer: add a tab and the answer")
         return Line(words)
     if not asks:
-        raise UserError("an answer without a question: the sentence does not end with '?'")
+        raise UserError("it has an answer but is not a question: it does not end with '?'")
     answer = tuple(word for part in rest[0].split(",") for word in split(part))
     if not answer:
-        raise UserError("a question whose answer is empty")
+        raise UserError("it is a question with an empty answer")
     return Line(words, answer)
 
 

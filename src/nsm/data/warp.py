@@ -13,8 +13,8 @@ _HALF = SMALL_SIDE / 2
 _PLACES = (np.arange(SMALL_SIDE) - (SMALL_SIDE - 1) / 2) / _HALF
 """Pixel centres in the coordinates of grid_sample: −1 is a drawing's first point, 1 its last."""
 _PARTS = 256
-"""Grey levels are rounded to this fraction: coordinates are only accurate to a millionth, and a point that is hit must
-come out exactly."""
+"""Grey levels are rounded to this fraction: coordinates are only accurate to a millionth, and the value of a point that
+is hit must be exact."""
 
 
 def turn_and_move(

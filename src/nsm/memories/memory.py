@@ -24,7 +24,7 @@ RESOLUTION = 2**-10
 """Usage is compared in steps of this size. Usages that should be equal differ by rounding, which depends on the
 processor and the backend and must not decide which slot comes first."""
 LONGER = 0x6C6F6E676572
-"""The seed for slots beyond a random tape's configured size; unlikely to be chosen, which would repeat the tape."""
+"""The seed of slots beyond a random tape's configured size; if a user chose the same, they would repeat the tape."""
 
 
 class Head(NamedTuple):
@@ -108,7 +108,7 @@ class Memory(nn.Module, ABC):
     def initial_state(self, batch: int, slots: int | None = None) -> tuple[Tensor, ...]:
         """The state before the first step, on a tape of `slots` slots (None: as configured)."""
 
-    # Never: each memory takes the state it makes itself, so a type checker allows any there and no call of this one.
+    # `Never`: each memory takes only its own state. A subclass may declare any type; this method can't be called.
     @abstractmethod
     def forward(self, interfaces: Sequence[Tensor], state: Never) -> tuple[Tensor, tuple[Tensor, ...], Addresses]:
         """One step. interfaces: (B, size) per head → read (B, read_size), next state, addresses."""
@@ -134,7 +134,7 @@ class Tape(Memory):
     def _blank(self, batch: int, slots: int | None) -> Tensor:
         """The tape before the first step, (batch, slots, width).
 
-        A shorter tape takes the first slots; a longer one continues alike, with random content from a fixed seed.
+        A shorter tape has the first slots; a longer one continues the same way, random content from a fixed seed.
         """
         wanted = self.slots if slots is None else at_least("slots", slots, 1)
         memory = self.initial_memory[:wanted]
@@ -165,9 +165,9 @@ def first_address(kind: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 def least_used_first(usage: Tensor) -> Tensor:
-    """φ, the slots from least to most used, equals by position; it has no gradient. usage (B, N) → (B, N) integers.
+    """φ, the slots from least to most used, ties by position; it has no gradient. usage (B, N) → (B, N) integers.
 
-    Equal is what rounds to the same multiple of the resolution, halves to the even one.
+    Usages are equal if they round to the same multiple of the resolution (half to even).
     """
     return torch.argsort(torch.round(usage.detach() / RESOLUTION), dim=-1, stable=True)
 

@@ -1,1 +1,1 @@
-"""What machines and reports draw with: one style, and rows of heads over time."""
+"""What machines and reports plot with: one style, and rows of heads over time."""

@@ -1,6 +1,6 @@
 """What each head of a memory did with one sequence: where it was at every step, and the programs that steered it.
 
-Without matplotlib, for those who do not draw.
+Does not import matplotlib.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def head_traces(read: Array, write: Array, programs: Array | None, control: Sequ
 
 
 def by_programs(heads: Sequence[HeadTrace]) -> list[tuple[str, Array]]:
-    """The programs (T, P) that steered heads of one kind, and whom: "read 1", or "read 1–4" if those share them."""
+    """The programs (T, P) that steered heads of one kind, with their names: "read 1", or "read 1–4" if shared."""
     groups = groupby((head for head in heads if head.programs is not None), key=lambda head: id(head.programs))
     found = []
     for group in (list(sharing) for _, sharing in groups):
@@ -60,9 +60,9 @@ def by_programs(heads: Sequence[HeadTrace]) -> list[tuple[str, Array]]:
 
 
 def used_slots(heads: Sequence[HeadTrace]) -> tuple[int, int]:
-    """The stretch of the tape to look at, a little more than the heads used: its first slot, and how many.
+    """The stretch of the tape to show, a little more than the heads used: its first slot, and the number of slots.
 
-    The tape of an NTM is a ring: a stretch may go past the last slot to the first, and its first be negative.
+    The tape of an NTM is a ring: a stretch may wrap around its end, and then its first slot is negative.
     """
     slots = int(heads[0].address.shape[1])
     used = np.flatnonzero(np.max([head.address.max(axis=0) for head in heads], axis=0) > USED)

@@ -14,9 +14,9 @@ from nsm.plots import style
 from nsm.plots.heads import Array, HeadTrace, by_programs, used_slots
 
 MOST = 4
-"""Heads that are drawn in one column at most: a figure is to fit a slide."""
+"""Maximum number of heads in one column, so that a figure fits a slide."""
 LOW = 80
-"""Pixels below which an axis has room for three numbers."""
+"""Height in pixels below which an axis gets at most three numbers."""
 Row = tuple[float, Callable[[Axes], None]]
 """How high a row is, in inches, and what draws it."""
 
@@ -30,7 +30,7 @@ class Plot(Figure):
 
 @style.figure
 def heads_over_time(heads: Sequence[HeadTrace], others: Sequence[tuple[str, Array]] = ()) -> Plot:
-    """Where each head was, and by which programs; then those (T, P) of other parts of a controller, by their name."""
+    """Where each head was and which programs it used; below, the programs (T, P) of other parts of a controller."""
     columns = head_columns(heads)
     if others:
         below: list[Row] = [(0.75, partial(programs, name=name, weights=mix)) for name, mix in others]
@@ -85,7 +85,7 @@ def stacked(columns: Sequence[Sequence[Row]], steps: int, above: float = 0.0) ->
 def address(ax: Axes, head: HeadTrace, window: tuple[int, int]) -> None:
     """Steps to the right, slots of the window upwards: the darker, the more a head attends to one.
 
-    The tape is a ring: a window that goes around its end has those before slot 0 as −1, −2, ….
+    The tape is a ring: a window around its end shows the slots before slot 0 as −1, −2, ….
     """
     first, length = window
     steps, slots = head.address.shape
@@ -113,6 +113,6 @@ def programs(ax: Axes, name: str, weights: Array, legend: bool = True) -> None:
     ax.set_yticks([0, 1])
     ax.set_ylabel(f"{name}\nprograms", rotation=0, ha="right", va="center")
     if legend:
-        handles, labels = ax.get_legend_handles_labels()  # turned round, to stand in the order of the areas
+        handles, labels = ax.get_legend_handles_labels()  # reversed, to match the order of the areas
         ax.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=0.8,
                   labelspacing=0.2)  # fmt: skip

@@ -1,9 +1,9 @@
-"""How the programs of a machine depend on the phase: mutual information, and its level by chance.
+"""How the programs of a machine depend on the phase: mutual information, and its chance level.
 
 The phase of a step is reading the input or answering, and the subtask. If a head uses different programs in different
 phases, one carries information about the other. But both last for many steps, so a program that merely changes slowly
-seems informative, too. The chance level is therefore estimated from the same runs with the phases of every sequence
-shifted in a circle, by a random number of steps each: durations stay as they are, the alignment is lost.
+also seems informative. The chance level is therefore estimated from the same runs, with the phases of every sequence
+shifted circularly by a random number of steps: durations are kept, the alignment is lost.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def associations(phases: Sequence[Sequence[str]], heads: Mapping[str, Sequence[A
     widest = max(mixes[0].shape[1] for mixes in heads.values())
     possible = min(float(information(np.diag(counts))), float(np.log2(widest)))
     random = np.random.default_rng(0)
-    # The first is no shift. All heads share the shifts, so the strongest by chance is among as many heads.
+    # The first is no shift. All heads share the shifts, so the chance level is that of the strongest of as many heads.
     shifts = [np.append(0, random.integers(len(mark), size=SHIFTS)) for mark in marks]
     bits = {
         name: information(

@@ -22,7 +22,7 @@ from nsm.training.evaluation import TEST
 
 Array = npt.NDArray[Any]
 POOL = 50
-"""The best and the worst sequence are picked from this many, the first of the test."""
+"""The best and the worst sequence are picked from the first test sequences, this many."""
 READING, ANSWERING = "reading the input", "answering"
 """The two phases of a sequence."""
 
@@ -52,7 +52,7 @@ class Execution:
     memory: Array | None
     """M_t (T, N, M), None if it was not recorded"""
     choice: bool = False
-    """Whether an answer is one of O choices, and not O bits."""
+    """Whether an answer is one of O choices instead of O bits."""
     words: tuple[str, ...] = ()
     """The names of the choices and inputs, if they are words."""
     picture: int = 0
@@ -68,7 +68,7 @@ class Execution:
 
     @property
     def wrong(self) -> Array:
-        """(T, O) scored outputs that are wrong: bits on the wrong side of one half, or the wrong choice."""
+        """(T, O) whether an output is scored and wrong: a bit on the wrong side of one half, or a wrong choice."""
         if self.choice:
             taken, right = self.answers.argmax(axis=1), self.targets.argmax(axis=1)
             wrong = (np.arange(self.answers.shape[1]) == taken[:, None]) & (taken != right)[:, None]
@@ -128,7 +128,7 @@ class Execution:
 
 
 def from_trace(trace: Trace, logits: Tensor, batch: Batch, task: Task, names: Sequence[str]) -> list[Execution]:
-    """The executions of a batch, each cut to its own length; `names`: one a sequence."""
+    """The executions of a batch, each cut to its own length; `names`: one per sequence."""
     found = _executions(trace, task.probabilities(logits), batch, names, task.choice)
     return [
         replace(each, subtasks=task.subtask_names, words=task.choices, picture=task.picture, task=task)

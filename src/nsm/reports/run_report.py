@@ -66,7 +66,7 @@ def _results(task: Task, outcome: Outcome) -> list[Block]:
     best, last = outcome.best.figures, outcome.last.figures
     found = [measure for measure in task.measures if measure.name in best]
     rows = [(m.words, m.text(best[m.name], 3), m.text(last.get(m.name), 3)) for m in found]
-    caption = f"On {best['sequences']:,.0f} test sequences: the checkpoint with the best validation, and the last one."
+    caption = f"On {best['sequences']:,.0f} test sequences: the checkpoint best in validation, and the last one."
     return [Heading("Test"), Table(("figure", "best", "last"), rows, caption=caption)]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 TRAIN = 0
-"""The stream that goes through the training stories; every other one holds the validation stories."""
+"""The stream of the training stories; every other stream has the validation stories."""
 VALIDATION = 10
 """Every tenth training story of a task is used for validation, the same ones in every run."""
 EXAMINED = 64
@@ -42,7 +42,7 @@ class Answers(Tally):
     """Counts of wrong words and wrong questions, task by task."""
 
     def averages(self) -> dict[str, float]:
-        """For every task word_error/qaN, the share of wrong answer words, and question_error/qaN, that of questions.
+        """For every task word_error/qaN, the share of wrong answer words, and question_error/qaN, of wrong questions.
 
         A question is wrong if one of its words is. error and question_error are their means over the tasks, like the
         paper's mean error; failed_tasks counts the tasks whose word error is above 5 %.
@@ -62,16 +62,16 @@ class Answers(Tally):
 class Babi(Classification):
     """Some of the twenty tasks, jointly. Targets are the words of the answers, at the steps that show a blank.
 
-    Training steps go through epochs: each epoch has its own order of all stories, regardless of their lengths, since
-    batches of similar lengths would be batches of one task. The last batch of an epoch may be smaller than the others.
-    With weights there are no epochs: for every story first its task is drawn, then a story of that task. Weights share
-    out words, not stories: a story of task 3 has as many words as twenty of task 4.
+    Training goes through epochs: each has its own order of all stories, regardless of their lengths, since batches of
+    similar lengths would be batches of one task. The last batch of an epoch may be smaller than the others. With
+    weights there are no epochs: for every story its task is drawn first, then a story of that task. Weights are shares
+    of words, not of stories: a story of task 3 has as many words as twenty of task 4.
 
     Attributes:
-        tasks: their numbers, rising.
+        tasks: their numbers, in increasing order.
         split: "train" or "test".
         protocol: see `nsm.data.babi.load`.
-        weights: how many of the words in training each task gets, in proportion; empty: as many as it has.
+        weights: the share of the training words that each task gets, up to a factor; empty: as in the data.
         exchange: in training, permute people, places, directions, … at random within each story.
     """
 
@@ -92,9 +92,9 @@ class Babi(Classification):
         choose("protocol", self.protocol, babi.PROTOCOLS)
         for task in self.tasks:
             if task not in babi.TASKS:
-                raise UserError(f"bAbI has no task {task}: they are numbered from {babi.TASKS[0]} to {babi.TASKS[-1]}")
+                raise UserError(f"bAbI has no task {task}: tasks are numbered from {babi.TASKS[0]} to {babi.TASKS[-1]}")
         if not self.tasks or tuple(sorted(set(self.tasks))) != self.tasks:
-            raise UserError(f"tasks are {self.tasks}: there must be at least one, in rising order, none twice")
+            raise UserError(f"tasks must be at least one number, in increasing order, none twice, were {self.tasks}")
         if self.weights and (len(self.weights) != len(self.tasks) or min(self.weights) < 0 or sum(self.weights) <= 0):
             raise UserError(f"weights must be one for each of the {len(self.tasks)} tasks, were {self.weights}")
 
@@ -183,7 +183,7 @@ class Babi(Classification):
         return [self._batch(stories, indices, input_size, output_size) for indices in chosen]
 
     def _drawn(self, stories: EncodedStories, draws: Draws) -> Ints:
-        """A story for every sequence of the block: first its task, then one of that task's."""
+        """A story for every sequence of the block: its task is drawn first, then a story of that task."""
         tasks = np.array(self.tasks)
         words = np.bincount(stories.task, stories.lengths)[tasks] / np.bincount(stories.task)[tasks]
         upto = np.cumsum(self.weights / words)
@@ -204,7 +204,7 @@ class Babi(Classification):
     def _batch(
         self, stories: EncodedStories, chosen: Ints, input_size: int, output_size: int, way: Ints | None = None
     ) -> Batch:
-        """Those stories; `way` (B, words) is the word that replaces each word in each of them."""
+        """A batch of these stories; `way` (B, words) is the word that replaces each word in each of them."""
         lengths = stories.lengths[chosen]
         steps = int(lengths.max())
         time, sample = np.nonzero(np.arange(steps)[:, None] < lengths)

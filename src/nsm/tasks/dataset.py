@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
 TRAIN = 0
-"""The training stream, which shuffles; every other one goes through its split in order, repeatedly."""
+"""The training stream, which is shuffled; every other stream repeats its split in order."""
 SPLITS = {TRAIN: "train", 1: "validation"}
 """The split of a stream; all others use the test split."""
 _ORDER = 0

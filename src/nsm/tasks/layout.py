@@ -190,7 +190,7 @@ Sample = tuple[npt.NDArray[Any], npt.NDArray[Any]] | tuple[npt.NDArray[Any], npt
 
 
 def batch_of(samples: Sequence[Sample], name: str, input_size: int = 0, output_size: int = 0) -> Batch:
-    """A batch of sequences that were made one by one, with as many channels or more. `name`: for error messages."""
+    """A batch of single sequences, with as many channels as they have or more. `name`: for error messages."""
     checked = [_checked(sample, name) for sample in samples]
     lengths = np.array([len(inputs) for inputs, _, _ in checked])
     shape = int(lengths.max()), len(samples)
@@ -201,7 +201,9 @@ def batch_of(samples: Sequence[Sample], name: str, input_size: int = 0, output_s
     for b, (shown, asked, counted) in enumerate(checked):
         found = shown.shape[1], asked.shape[1]
         if found != channels or found[0] > sizes[0] or found[1] > sizes[1]:
-            raise UserError(f"{name} must have as many channels as every other: {found} after {channels}")
+            raise UserError(
+                f"{name} must have as many (input, target) channels as the others: {found} after {channels}"
+            )
         inputs[: len(shown), b, : shown.shape[1]] = shown
         targets[: len(asked), b, : asked.shape[1]] = asked
         mask[: len(counted), b] = counted

@@ -17,7 +17,7 @@ from nsm.tasks.randomness import Draws
 from nsm.tasks.task import Task
 
 _PART = 255
-"""A purpose that no task uses: sharing a draw with a task would tie its lengths to how often it is drawn."""
+"""A purpose that no task uses: a draw shared with a task would make its lengths depend on which task is drawn."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Mixture(Task):
                     f"Mixture.mixed has {task.name!r}, which chooses one answer: all must answer bit by bit."
                 )
             if task.part_names:
-                raise UserError(f"Mixture.mixed has {task.name!r}, itself made of several: mix those in its place.")
+                raise UserError(f"Mixture.mixed has {task.name!r}, itself made of several: mix those instead.")
         if self.weights and (len(self.weights) != len(names) or min(self.weights) < 0 or sum(self.weights) <= 0):
             raise UserError(f"weights must be one for each of the {len(names)} tasks, were {self.weights}")
 

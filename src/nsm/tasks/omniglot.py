@@ -45,7 +45,7 @@ class Omniglot(Classification):
         purpose: "train" or "test", which characters.
         quarters: rotate classes by multiples of 90°.
         angle: rotate drawings by up to this many degrees.
-        shift: and shift them by up to this many of the 20 pixels.
+        shift: shift drawings by up to this many of the 20 pixels.
         easy_steps: mix in easy episodes: all are easy at step 0, none from this step on. An easy episode has 2 to C
             classes, with labels from all C, and repeats a single unchanged drawing of each. Comparing drawings and
             remembering labels are useless without each other, which is why machines stay at chance level for long; in
@@ -151,12 +151,12 @@ class Omniglot(Classification):
         return found
 
     def _characters(self) -> tuple[npt.NDArray[np.uint8], Ints]:
-        """All images, and the characters of this task's purpose."""
+        """All images, and the characters that this task uses."""
         data = omniglot.load(source.root())
         usable = data.train if self.purpose == "train" else data.test
         if len(usable) < self.classes:
             raise UserError(
-                f"Omniglot.classes is {self.classes}: there are {len(usable)} characters to {self.purpose}."
+                f"Omniglot.classes is {self.classes}: there are only {len(usable)} {self.purpose} characters."
             )
         return data.images, usable
 

@@ -19,7 +19,7 @@ class PrioritySort(PhasedTask):
     """Sort random binary vectors by their priorities.
 
     Inputs: `items` vectors, each with a priority uniform in [−1, 1) on channel `width`; then zero steps.
-    Targets: the `sorted_items` vectors of highest priority, in falling order; of equal ones the earlier first.
+    Targets: the `sorted_items` vectors of highest priority, in decreasing order; ties stay in input order.
 
     Attributes:
         width: bits of a vector.

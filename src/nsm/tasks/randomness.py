@@ -152,7 +152,7 @@ class Draws:
         picks = np.empty((self.sequences, count), dtype=np.int64)
         chance = self.uniform(purpose, count)
         for place in range(count):
-            # One of those that are left, counted without the earlier picks: passing each of them, from the least on.
+            # An index among the numbers that are left; it moves up past each earlier pick, the smallest first.
             pick = (chance[:, place] * (limit - place)).astype(np.int64)
             for earlier in np.sort(picks[:, :place], axis=1).T:
                 pick += pick >= earlier

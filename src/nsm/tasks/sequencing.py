@@ -43,7 +43,7 @@ class Sequencing(Task):
 
     def __post_init__(self) -> None:
         if len(self.subtasks) < 2:
-            raise UserError(f"Sequencing.subtasks has {len(self.subtasks)} of them: it must have at least 2.")
+            raise UserError(f"Sequencing.subtasks has {len(self.subtasks)}: it must have at least 2 tasks.")
         for index, subtask in enumerate(self.subtasks):
             if not isinstance(subtask, PhasedTask):
                 raise UserError(
@@ -52,8 +52,8 @@ class Sequencing(Task):
                 )
         if len(self.subtasks) > self.input_size:
             raise UserError(
-                f"Sequencing.subtasks has {len(self.subtasks)} of them: "
-                f"it must have at most one for each of the {self.input_size} input channels, which give their order."
+                f"Sequencing.subtasks has {len(self.subtasks)}: it must have at most {self.input_size} tasks, one per "
+                f"input channel, because the order step has a channel for each."
             )
 
     @property

@@ -29,7 +29,7 @@ EXAMINED = 50
 BLOCK_BYTES = 1 << 20
 """Batches are made in blocks of about this size: large enough to amortise overhead, small enough for the cache."""
 TRIED = 32
-"""Samples from which the sizes of a task are taken that does not declare them."""
+"""Samples from which the sizes of a task are taken if it does not declare them."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Task(OneOf):
 
     def weighted(self, weights: tuple[float, ...]) -> Task:
         """The task with its parts drawn in proportion to `weights`."""
-        raise UserError(f"{self.name} is no mixture of tasks: a curriculum needs one")
+        raise UserError(f"{self.name} is not a mixture of tasks: a curriculum needs one")
 
     def singles(self) -> tuple[Task, ...]:
         """The single tasks this one is made of: itself, or its subtasks or parts."""
@@ -221,7 +221,7 @@ class Task(OneOf):
     # --- for people ---------------------------------------------------------------------------------------------------
 
     choice: ClassVar[bool] = False
-    """Whether an answer is one of O choices, and not O bits."""
+    """Whether an answer is one of O choices instead of O bits."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -245,7 +245,7 @@ def hashable(task: Task) -> Task:
         hash(task)
     except TypeError as error:
         name = type(task).__name__
-        raise UserError(f"{name} must have fields that don't change, a tuple in place of a list: {error}") from None
+        raise UserError(f"{name} must have hashable fields, for example a tuple instead of a list: {error}") from None
     return task
 
 

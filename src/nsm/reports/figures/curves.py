@@ -1,4 +1,4 @@
-"""Learning curves: a thin line per seed, as those that learn and those that don't are far apart, and their median."""
+"""Learning curves: a thin line per seed, since some seeds learn and some don't, and a thick line for their median."""
 
 from __future__ import annotations
 

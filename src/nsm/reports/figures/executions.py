@@ -18,8 +18,8 @@ from nsm.reports.execution import ANSWERING, READING, Array, Execution
 def execution(run: Execution, title: str = "") -> Figure:
     """Five rows over time: bits, read addresses, read programs, write addresses, write programs.
 
-    A MANN has no programs, so three rows. Several heads have a row of addresses and one of programs each; many are in
-    two columns, read heads and write heads.
+    A MANN has no programs, and so three rows. With several heads, each has a row of addresses and one of programs; with
+    many, read heads and write heads are in two columns.
     """
     bits: Row = (1.6, partial(_bits, run=run, target=False))
     return _stacked(run, [[bits, *rows] for rows in head_columns(run.heads)], title)

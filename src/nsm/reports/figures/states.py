@@ -44,8 +44,8 @@ def principal_components(states: Array, count: int = 2) -> tuple[Array, Array]:
 def silhouette(states: Array, labels: Sequence[str]) -> float:
     """The mean silhouette of labelled states: 1 for tight clusters far apart, 0 for none, below 0 for wrong ones.
 
-    Of a state it is (b − a) / max(a, b), with a its mean distance to others of its label and b to those of the nearest
-    other label; 0 for one alone with its label (Rousseeuw 1987).
+    For one state it is (b − a) / max(a, b), with a its mean distance to others of its label and b to those of the
+    nearest other label; 0 if it is the only one with its label (Rousseeuw 1987).
     """
     every = np.unique(np.linspace(0, len(states) - 1, min(MOST, len(states))).astype(int))
     points, kinds = states[every].astype(float), np.array(labels)[every]

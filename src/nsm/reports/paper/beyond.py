@@ -1,4 +1,4 @@
-"""Not in the paper: how much of NUTM's advantage is its programs, and length generalisation seed by seed."""
+"""Not in the paper: how much of NUTM's advantage is due to programs, complete machines, length generalisation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HALVES = {
     "programs": {"ntm": -1.0, "nutm": 1.0},
     "small weights": {"large": -1.0, "small": 1.0},
 }
-"""The two factors of the factorial comparison: which of their values counts for, and which against an effect."""
+"""The two factors of the factorial comparison, with the sign of each of their values in an effect."""
 
 
 # --- programs or weights ----------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ HALVES = {
     optional=True,
 )
 def factorial(evidence: Evidence, settings: Settings, group: Group) -> Part:
-    """Programs or initial weights? Left out where it was not run."""
+    """Programs or initial weights? Left out if it has not been run."""
     solving, effects, complete = [], [], 0
     helped: dict[str, list[str]] = {factor: [] for factor in HALVES}
     for (row, model), summary in group.items():
@@ -59,8 +59,8 @@ def factorial(evidence: Evidence, settings: Settings, group: Group) -> Part:
     columns = ("task", "model", "initial weights", "seeds that solve it", "95 % interval", "iterations, median")
     caption = "Seeds that solve the task they are trained on."
     blocks = [Table(columns, solving, words=3, caption=caption)]
-    headings = ("task", "effect of", "with", "points solved", "95 % interval", "wrong bits", "95 % interval of these")
-    caption = "The effect of each factor at either value of the other, and on average over both."
+    headings = ("task", "effect of", "with", "solved (points)", "95 % interval", "wrong bits", "95 % interval (bits)")
+    caption = "The effect of each factor for either value of the other, and on average over both."
     blocks.append(Table(headings, effects, words=3, caption=caption))
     told = [f"{factor} in {len(rows)} of {complete} tasks{_listed(rows)}" for factor, rows in helped.items()]
     finding = (
@@ -76,7 +76,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _contrasts(factor: str) -> dict[str, dict[str, float]]:
-    """The effect of a factor with either value of the other, then on average: cells with weights."""
+    """The effect of a factor for either value of the other, then on average: cells with weights."""
     worth, (other,) = HALVES[factor], [halves for name, halves in HALVES.items() if name != factor]
     signs = {f"{m}-{w}": worth.get(m, worth.get(w, 0.0)) for m in HALVES["programs"] for w in HALVES["small weights"]}
     alone = {kept: {model: sign for model, sign in signs.items() if kept in model.split("-")} for kept in other}
@@ -89,13 +89,13 @@ def _contrasts(factor: str) -> dict[str, dict[str, float]]:
 @of_experiment(
     "complete",
     "Not in the paper: complete machines",
-    "The paper stores the interface network and leaves it at that: storing the state network, too, would encode the "
-    "whole machine. Here controller and output layer are programs as well, with fewer units, so that both machines "
-    "have as many weights.",
+    "The paper stores only the interface networks as programs; storing the state network, too, would encode the whole "
+    "machine. Here the state network and the output layer are stored as well, with fewer units, so that both machines "
+    "have the same number of weights (within 1 %).",
     optional=True,
 )
 def complete(evidence: Evidence, settings: Settings, group: Group) -> Part:
-    """What stored state programs are worth. Left out where it was not run."""
+    """The effect of storing all networks. Left out if it has not been run."""
     rows: list[tuple[str, ...]] = []
     gaps: list[tuple[str, ...]] = []
     better: dict[str, list[str]] = {"more": [], "less": []}
@@ -123,14 +123,14 @@ def complete(evidence: Evidence, settings: Settings, group: Group) -> Part:
         "Seeds that solve the task they are trained on, median iterations and seconds until then, and the median of "
         "wrong bits per test sequence."
     )
-    headings = ("task", "points solved", "95 % interval", "wrong bits", "95 % interval of these")
+    headings = ("task", "solved (points)", "95 % interval", "wrong bits", "95 % interval (bits)")
     blocks = [
         Table(columns, rows, words=2, caption=caption),
-        Table(headings, gaps, caption="The difference that complete machines make: all stored − interface stored."),
+        Table(headings, gaps, caption="The effect of storing all networks: all stored − interface stored."),
     ]
     told = " and ".join(f"{how} often in {len(names)}{_listed(names)}" for how, names in better.items())
     finding = (
-        f"Of {len(gaps)} task{'s' * (len(gaps) != 1)}, complete machines solve significantly {told}."
+        f"Complete machines solve the task significantly {told} of {len(gaps)} task{'s' * (len(gaps) != 1)}."
         if gaps
         else "No task has been run with both machines."
     )

@@ -78,7 +78,7 @@ def judge(claims: Sequence[Claim], finding: str, budget: int | None = None) -> V
     held, missed, untold = (sum(claim.holds is kind for claim in claims) for kind in (True, False, None))
     counts = f" {held} of {len(claims)} claims hold" + (f", {untold} undecided." if untold else ".")
     if budget is not None:
-        return Verdict(NOT_YET, f"Only runs of {budget:,} iterations, too few to decide: {finding}{counts}")
+        return Verdict(NOT_YET, f"Only runs cut to {budget:,} iterations, too few to decide: {finding}{counts}")
     if not claims:
         return Verdict(MEASURED, finding)
     if not held and not missed:

@@ -260,5 +260,5 @@ def tasks_alone(evidence: Evidence, settings: Settings, group: Group) -> Part:
         rows.append((f"{n}: {title}", number(best, 1), number(mean, 1), ours, steps, summary.count))
     columns = ("task", "paper, joint, best", "paper, joint, mean", "ours, alone", "iterations", "seeds")
     caption = "Test error in per cent of machines with four programs, each trained on one task."
-    finding = f"Trained alone, {below} of {len(rows)} tasks reach an error below {100 * FAILED:g} %."
+    finding = f"{below} of {len(rows)} tasks reach an error below {100 * FAILED:g} % when trained alone."
     return Part(finding, [], [Table(columns, rows, caption=caption)])

@@ -1,4 +1,4 @@
-"""The execution viewer: one HTML file with everything in it, that asks nothing of the network."""
+"""The execution viewer: one self-contained HTML file, which loads nothing from the network."""
 
 from nsm.reports.viewer.page import Page, page
 

@@ -1,11 +1,11 @@
-/* The address of what one sees: #step=44&sequence=2&input=…&slots=64&do=… A link opens exactly that. */
+/* The address of what is shown: #step=44&sequence=2&input=…&slots=64&do=… A link opens exactly that. */
 
 import { DOCUMENT } from "./page-data.js";
 import { state } from "./state.js";
 
 const MOST_SIGNS = 60_000;
 
-/** JSON as signs that an address may have. */
+/** JSON as characters that an address may have. */
 function encoded(value) {
   const bytes = new TextEncoder().encode(JSON.stringify(value));
   return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
@@ -31,7 +31,7 @@ export function fragment() {
 
 const natural = (text) => (/^\d{1,7}$/.test(text ?? "") ? Number(text) : null);
 
-/** What an address asks for; what is not understood of it is left out. */
+/** What an address asks for; invalid parts are ignored. */
 export function wanted(hash) {
   const text = hash.replace(/^#/, "").slice(0, MOST_SIGNS);
   if (/^\d+$/.test(text)) return { step: Number(text) - 1 };

@@ -1,4 +1,4 @@
-"""Joins ES modules into one script: a page is one file, and what it runs are still modules that any tool can read."""
+"""Joins ES modules into one script: a page is one file, while its sources stay modules that any tool can read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ STRICT = '"use strict";\n'
 def bundle(root: Traversable, entry: str) -> str:
     """The module `entry` of a directory and all it imports as one classic script, each after those it imports.
 
-    Understood are `import { a, b } from "./x.js";` and `export` before a declaration. A name at the top of a module is
-    one of the whole script, so no two modules may declare the same.
+    Only `import { a, b } from "./x.js";` and `export` before a declaration are supported. The top-level names of all
+    modules share the script's scope, so no two modules may declare the same name.
     """
     sources: dict[str, str] = {}
     imports: dict[str, list[str]] = {}

@@ -1,10 +1,10 @@
-/* Drawing on canvases. Static pictures are drawn once, one pixel a number, and stretched from there. */
+/* Drawing on canvases. Static pictures are drawn once, one pixel per number, and then stretched. */
 
 import { channelsOf, colours } from "./colours.js";
 
 export const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 
-/** A canvas of one pixel a number; `shade(column, row)` is where it lies on the ramp, 0 to 1, or null for blank. */
+/** A canvas with one pixel per number; `shade(column, row)` is its position on the ramp, 0 to 1, or null for blank. */
 export function picture(columns, rows, table, shade) {
   const canvas = Object.assign(document.createElement("canvas"), { width: columns, height: rows });
   const context = canvas.getContext("2d");
@@ -37,7 +37,7 @@ export function fit(canvas, height, width = canvas.clientWidth) {
   return { context, width, height };
 }
 
-/** Stretch a picture; where several numbers share a point they are blended, else each stays a sharp cell. */
+/** Stretch a picture; where several numbers share a pixel they are blended, else each stays a sharp cell. */
 export function stretch(context, image, x, y, width, height) {
   context.imageSmoothingEnabled = image.width > width * (window.devicePixelRatio || 1);
   context.drawImage(image, x, y, width, height);
@@ -66,5 +66,5 @@ export function within(place, event) {
   return [share(event.clientX, box.left, box.width), share(event.clientY, box.top, box.height)];
 }
 
-/** A number as people read it. */
+/** A number as text. */
 export const figure = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(4));

@@ -12,7 +12,7 @@ export const channelsOf = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i 
 
 const ramps = new Map();
 
-/** 256 colours that pass evenly through those named. */
+/** 256 colours, interpolated evenly between those named. */
 export function ramp(...names) {
   const key = names.join();
   if (!ramps.has(key)) ramps.set(key, passing(names.map((name) => channelsOf(colours[name]))));

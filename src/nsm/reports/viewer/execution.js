@@ -9,7 +9,7 @@ const MARGIN_SLOTS = 2;
 
 const tableOf = ({ data, shape }) => new Table(data, shape[0], shape[1]);
 
-/** Rows of numbers, one a step, as a table. */
+/** Rows of numbers, one per step, as a table. */
 function stacked(rows) {
   const table = Table.blank(rows.length, rows[0].length);
   rows.forEach((row, t) => table.data.set(row, t * table.columns));
@@ -25,7 +25,7 @@ function stretchesOf(subtask, decoding, names) {
     .filter(([, , name]) => name !== undefined);
 }
 
-/** What follows from what was shown, asked and answered. */
+/** What follows from inputs, targets and outputs. */
 class Execution {
   constructor(parts) {
     Object.assign(this, parts);
@@ -45,7 +45,7 @@ class Execution {
     return best;
   }
 
-  /** Whether a step's answer can be judged: it counts, and what would be right is known. */
+  /** Whether a step's answer can be judged: it is scored, and its target is known. */
   judged(t) {
     return this.counted[t] > 0 && (!this.known || this.known[t] > 0);
   }
@@ -77,7 +77,7 @@ class Execution {
   }
 }
 
-/** The stretch of the tape to look at: its first slot, which may be negative as the tape is a ring, and how many. */
+/** The stretch of the tape to show: its first slot, which may be negative as the tape is a ring, and their number. */
 function usedSlots(heads, slots) {
   const most = new Float32Array(slots);
   for (const { address } of heads) {
@@ -91,7 +91,7 @@ function usedSlots(heads, slots) {
   return count + 2 * MARGIN_SLOTS < slots ? [first - MARGIN_SLOTS, count + 2 * MARGIN_SLOTS] : [0, slots];
 }
 
-/** What is said of the sequences of a task, whoever works on them. */
+/** What is the same for all sequences of a task. */
 const meaning = (example) => ({ choice: example.choice, words: example.words, picture: example.picture, subtasks: example.subtasks });
 
 /** A sample as Python laid it out. */
@@ -100,7 +100,7 @@ export async function unpackSample(example) {
   return { inputs: tableOf(inputs), targets: tableOf(targets), counted: Uint8Array.from(counted.data), subtask: example.subtask, decoding: example.decoding };
 }
 
-/** What was recorded of a machine that the page has not. */
+/** A recorded execution of a machine that is not in the page. */
 export async function fromRecording(example) {
   const sample = await unpackSample(example);
   const { recording } = example;
@@ -113,7 +113,7 @@ export async function fromRecording(example) {
   return new Execution({ ...meaning(example), ...sample, heads, parts, mixes, answers, stretches, memory: memory && contentsOf(memory.data, memory.shape[2]) });
 }
 
-/** What a machine does with a sample, `interventions` being what a person does to it meanwhile. */
+/** What a machine does with a sample under `interventions`. */
 export function fromMachine(machine, sample, example, slots, interventions = []) {
   const inputs = Array.from({ length: sample.inputs.rows }, (_, t) => sample.inputs.row(t));
   const { outputs, heads: found, parts: chosen, memory } = machine.run(inputs, { slots, interventions });
@@ -140,7 +140,7 @@ function contentsOf(data, width) {
   return { data, width, limit: limit || 1 };
 }
 
-/** Who runs programs, if any are stored: the heads, then state network and output layer where theirs are. */
+/** What runs programs, if any are stored: the heads, then state network and output layer if they store some. */
 export const choosers = (run) => [...run.heads, ...run.parts];
 
 // --- heads -----------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ export function strongest({ address }, t) {
   return { slot, weight: address.at(t, slot) };
 }
 
-/** How much a head does: how concentrated it is times how often it moves, where it matters. */
+/** How active a head is: how concentrated times how often it moves, between the given steps. */
 function activity(head, first, end) {
   let moved = 0, weight = 0;
   for (let t = first; t < end; t++) {
@@ -163,7 +163,7 @@ function activity(head, first, end) {
   return (weight + 4 * moved) / Math.max(1, end - first);
 }
 
-/** The read head and the write head that do the work, as indices: read heads while answering, write heads before. */
+/** The most active read head and write head, as indices: read heads while answering, write heads before. */
 export function workingHeads(run) {
   const { heads, decoding, steps } = run;
   const split = decoding > 0 && decoding < steps;

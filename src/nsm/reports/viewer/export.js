@@ -90,7 +90,7 @@ export async function savePicture() {
   download(blob, fileName("png"));
 }
 
-/** All steps, or every second, third … of a long run; `show(step)` brings the page there, `tell(share)` says how far. */
+/** All steps, or every n-th of a long run; `show(step)` moves the page to a step, `tell(share)` reports progress. */
 export async function saveFilm(show, tell) {
   const { steps } = state.run;
   const every = Math.ceil(steps / MOST_FRAMES);

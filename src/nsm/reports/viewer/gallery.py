@@ -27,7 +27,7 @@ class Exhibit:
     run: str
     """The run's path under results/models."""
     look_for: str
-    """What to look for: a sentence or two."""
+    """What to look for, in a sentence or two."""
     beside: str | None = None
     chosen: Chosen = field(default_factory=dict)
     """Which sequences: `length` and the like."""
@@ -94,8 +94,8 @@ EXHIBITS = (
         "copy-and-associative-recall",
         "Copy + Associative Recall",
         f"{SEQUENCING}/default/copy+associative-recall/nutm",
-        "One program is used while reading the input, another moves the read head to the next slot, and a third takes "
-        "over for the one step at which the task changes. Force one of them to see what it is for.",
+        "One program is used while reading the input, another moves the read head to the next slot, a third is used "
+        "only for the step at which the task changes. Force one of them to see what it is for.",
     ),
     Exhibit(
         "copy-and-repeat-copy",

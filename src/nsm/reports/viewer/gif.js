@@ -5,7 +5,7 @@ const FINENESS = 3; // bits of each channel that are dropped when colours are co
 
 const bucketOf = (r, g, b) => ((r >> FINENESS) << 10) | ((g >> FINENESS) << 5) | (b >> FINENESS);
 
-/** The colours that some frames have most of, each the mean of those that are nearly the same. */
+/** The most frequent colours of some frames, each the mean of similar ones. */
 function commonColours(frames) {
   const sums = new Map();
   for (const points of frames) {
@@ -36,7 +36,7 @@ export class GifWriter {
     this.put(...palette.flat(), ...new Array(3 * (COLOURS - palette.length)).fill(0));
     this.put(0x21, 0xff, 11);
     this.text("NETSCAPE2.0");
-    this.put(3, 1, 0, 0, 0); // over and over
+    this.put(3, 1, 0, 0, 0); // loop forever
   }
 
   put(...values) {
@@ -57,7 +57,7 @@ export class GifWriter {
     this.put(...values.flatMap((value) => [value & 255, value >> 8]));
   }
 
-  /** A frame of RGBA points, shown for so many hundredths of a second. */
+  /** A frame of RGBA pixels, shown for the given hundredths of a second. */
   add(points, hundredths) {
     const { width, height } = this;
     const now = this.indexed(points);

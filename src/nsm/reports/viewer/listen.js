@@ -106,7 +106,7 @@ function listenToKeys() {
   document.addEventListener("keydown", (event) => {
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (!(key in keys) || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
-    // Where something is typed or chosen keys are its own, and so is the space bar on a button.
+    // A field or a menu keeps its keys, and a button its space bar.
     const { tagName, type } = event.target;
     if (tagName === "SELECT" || tagName === "TEXTAREA" || (tagName === "INPUT" && type !== "range" && type !== "checkbox")) return;
     if (key === " " && (tagName === "BUTTON" || tagName === "INPUT")) return;

@@ -15,11 +15,11 @@ from nsm.tasks.padded import Padded
 from nsm.tree import OURS, to_json
 
 FINE = 1_500_000
-"""A tape's contents are kept with two bytes a number up to this many numbers, with one beyond."""
+"""A tape's contents are stored with two bytes per number up to this many numbers, with one byte beyond."""
 
 
 def exact(values: Array) -> dict[str, Any]:
-    """Numbers as they are: in a byte each where all are small whole ones, as bits and words are, else in float32."""
+    """Exact numbers: one byte each if all are small integers, like bits and words, else float32."""
     return whole(values) if np.array_equal(values, values.astype("i1")) else _document(values.astype("<f4"), 0.0, 1.0)
 
 
@@ -29,9 +29,9 @@ def shares(values: Array) -> dict[str, Any]:
 
 
 def contents(values: Array) -> dict[str, Any]:
-    """The tape at every step (T, N, M), to within 1/131,070 of its range, or 1/510 where there is very much of it.
+    """The tape at every step (T, N, M), to within 1/131,070 of its range, or 1/510 if it is very large.
 
-    Only the difference to the step before is kept, because most slots are as they were.
+    Only the difference from the previous step is stored, because most slots don't change.
     """
     limit = float(np.abs(values).max()) or 1.0
     kind = np.dtype("<u2") if values.size <= FINE else np.dtype("u1")
@@ -44,7 +44,7 @@ def whole(values: Array) -> dict[str, Any]:
 
 
 def sequence(run: Execution) -> dict[str, Any]:
-    """What was shown and asked for: all that a page with the machine in it needs."""
+    """The inputs and targets: all that a page which contains the machine needs."""
     return {
         "name": run.name,
         "decoding": run.decoding,
@@ -61,7 +61,7 @@ def sequence(run: Execution) -> dict[str, Any]:
 
 
 def recording(run: Execution) -> dict[str, Any]:
-    """What a machine did with it, for a page that can't run the machine."""
+    """What a machine did with a sequence, for a page that can't run the machine."""
     mixes: list[Array] = []
     heads = [_head(head, mixes) for head in run.heads]
     return {
@@ -74,7 +74,7 @@ def recording(run: Execution) -> dict[str, Any]:
 
 
 def description(task: Task) -> dict[str, Any] | None:
-    """A task by its fields; None for one of the user's own, which a page could not lay out anew."""
+    """A task by its fields; None for a user's own task, whose sequences a page can't lay out."""
     inner = task.task if isinstance(task, Padded) else task
     if not all(f"{type(part).__module__}.".startswith(OURS) for part in (inner, *inner.singles())):
         return None
@@ -89,7 +89,7 @@ def _head(head: HeadTrace, mixes: list[Array]) -> dict[str, Any]:
 
 
 def _numbered(mix: Array, mixes: list[Array]) -> int:
-    """The number of a mix of programs among those known, of which it is one afterwards."""
+    """The number of a mix of programs among those known; a new one is added."""
     number = next((n for n, other in enumerate(mixes) if other is mix), len(mixes))
     if number == len(mixes):
         mixes.append(mix)

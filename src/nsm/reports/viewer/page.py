@@ -31,16 +31,16 @@ def page(
     """The viewer of some executions of one machine as HTML.
 
     Args:
-        executions: what it did; where the machine is in the page, only their sequences are taken.
-        title: of the page.
-        facts: said below it.
-        machines: the machine by name, and maybe another to watch beside it. The page runs them, on these sequences and
-            on what is put in by hand. Without them, or where the page can't run the first of them, as with a memory of
-            the user's own, it replays the executions.
+        executions: what the machine did; if the page contains the machine, only their sequences are used.
+        title: title of the page.
+        facts: shown at its bottom.
+        machines: the machine by name, and optionally another to compare with. The page runs them on these sequences and
+            on the user's input. Without them, or if the page can't run the first of them (as with a user's own memory),
+            it replays the executions.
         slots: the size of the tape, if not the machine's own.
     """
     if not executions:
-        raise UserError("there is no execution to show")
+        raise UserError("there is no execution to show: pass at least one")
     here = files("nsm.reports.viewer")
     style = (here / "viewer.css").read_text(encoding="utf-8")
     script = bundle(here, "viewer.js")
@@ -76,7 +76,7 @@ def _programs(run: Execution) -> int:
 
 
 class Page(PathLike[str]):
-    """A page that was made: a path where it was written to a file, and itself in a notebook."""
+    """A page: the path of the file it was written to, and displayed by a notebook."""
 
     HEIGHT = 860
 
@@ -87,7 +87,7 @@ class Page(PathLike[str]):
 
     def __fspath__(self) -> str:
         if self.path is None:
-            raise UserError("this page was written to no file: give out=PATH")
+            raise UserError("this page was not written to a file: pass out=PATH")
         return str(self.path)
 
     def __str__(self) -> str:
@@ -97,14 +97,14 @@ class Page(PathLike[str]):
         return f"Page({str(self)!r})"
 
     def _repr_html_(self) -> str:
-        """In a frame of its own, whose script can reach nothing of the notebook."""
+        """The page in its own frame, whose script can't access the notebook."""
         text = html.escape(self.text, quote=True)
         style = f"width:100%;height:{self.HEIGHT}px;border:0"
         return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{text}"></iframe>'
 
 
 def policy(script: str, style: str) -> str:
-    """A content security policy that lets a page run and wear what it was made with, and reach nothing else."""
+    """A content security policy: a page can use its own script and styles, and load nothing else."""
     script, style = (
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (script, style)
     )

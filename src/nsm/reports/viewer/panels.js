@@ -9,7 +9,7 @@ import { shownHeads } from "./tape.js";
 
 let programBars = [];
 
-/** A bar per program of every head that is shown, and of state network and output layer; made once, moved at every
+/** A bar per program of every head that is shown, and of state network and output layer; made once, updated at every
  *  step. */
 export function buildMix() {
   const place = byId("mix");
@@ -78,7 +78,7 @@ export function drawVectors() {
 
 function bandsAt(run, step) {
   const counted = run.counted[step] > 0;
-  const target = run.asked ? [bandOf("target", run, run.targets, counted)] : []; // an input of one's own has no target
+  const target = run.asked ? [bandOf("target", run, run.targets, counted)] : []; // the user's own input has no target
   const output = run.choice && run.asked ? choicesBand("output", run, counted) : bandOf("output", run, run.answers, counted || !run.asked);
   const others = state.other ? [run.choice && run.asked ? choicesBand(`output · ${state.otherName}`, state.other, counted) : bandOf(`output · ${state.otherName}`, state.other, state.other.answers, counted || !run.asked)] : [];
   return [...inputBands(run, step), ...target, output, ...others];

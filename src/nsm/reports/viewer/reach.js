@@ -5,7 +5,7 @@ import { choosers } from "./execution.js";
 import { byId, element } from "./page-data.js";
 import { actions, state } from "./state.js";
 
-/** The kinds of intervention, each with its fields and its words. Steps count from 1 here, as everywhere on the page. */
+/** The kinds of intervention, each with its fields and its text. Steps count from 1 here, as everywhere on the page. */
 const DEEDS = {
   ForceProgram: { title: "force a program", programs: true, fields: ["head", "program", "lasting"], say: (i) => `from step ${i.start + 1}${i.stop ? ` to ${i.stop}` : ""} ${i.head} uses only program ${i.program + 1}` },
   ForbidProgram: { title: "forbid a program", programs: true, fields: ["head", "program", "lasting"], say: (i) => `from step ${i.start + 1}${i.stop ? ` to ${i.stop}` : ""} ${i.head} never uses program ${i.program + 1}` },
@@ -100,9 +100,9 @@ function found() {
     const twin = other.heads.find(({ name }) => name === head.name);
     let steps = 0;
     for (let t = 0; t < run.steps; t++) steps += distance(head, twin, t) > 0.5;
-    return steps ? [`${head.name} (${steps} steps)`] : [];
+    return steps ? [`${head.name} (${steps} step${steps === 1 ? "" : "s"})`] : [];
   });
-  const moved = heads.length ? ` On other slots than originally: ${heads.slice(0, 4).join(", ")}${heads.length > 4 ? " and others" : ""}.` : " No head moves elsewhere.";
+  const moved = heads.length ? ` Heads on different slots: ${heads.slice(0, 4).join(", ")}${heads.length > 4 ? " and others" : ""}.` : " No head is on a different slot.";
   return (run.asked ? answers : "") + moved;
 }
 
@@ -111,7 +111,7 @@ export function markReach() {
   if (place) place.textContent = state.step + 1;
 }
 
-/** A click on the tape puts the slot into the form. */
+/** A click on the tape enters the slot in the form. */
 export function nameSlot(slot) {
   const { fields } = DEEDS[chosen.kind];
   const name = ["slot", "first", "second"].find((each) => fields.includes(each));

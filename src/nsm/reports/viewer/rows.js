@@ -82,7 +82,7 @@ export function nameAt(run, table, t) {
   return run.wordAt(table, t) || String.fromCharCode(65 + run.chosen(table, t));
 }
 
-/** Small pictures over time. */
+/** Drawings over time. */
 function drawingRow(run) {
   const side = run.picture;
   const images = Array.from({ length: run.steps }, (_, t) => picture(side, side, ramp("cell-off", "cell-on"), (x, y) => run.inputs.at(t, y * side + x)));
@@ -232,7 +232,7 @@ function targetRow(run) {
   return run.choice ? wordRow("target", run, known, { answers: true }) : bandRow("target", run, run.targets, { answers: true });
 }
 
-/** Whether a head visibly did the same in another run: the same addresses and the same programs; or a part. */
+/** Whether a head, or a part, visibly did the same in another run: the same addresses and the same programs. */
 function same(head, run, other) {
   const twin = choosers(other).find(({ name }) => name === head.name);
   if (!twin) return false;

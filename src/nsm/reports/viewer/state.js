@@ -1,29 +1,29 @@
-/* What the page shows now. Only viewer.js changes it; others ask it to, by `actions`. */
+/* What the page shows now. Only viewer.js changes it; other files ask it to, through `actions`. */
 
 export const state = {
   example: 0,
-  spec: null, // what a person made of the example, null: as it was
+  spec: null, // the edited example, null: not edited
   slots: null, // size of the tape, null: the machine's own
   interventions: [],
   step: 0,
   playing: false,
   speed: 10,
   heads: [], // indices of those shown
-  headsByHand: false, // whether a person chose them
+  headsByHand: false, // whether the user chose them
   onlyUsed: true,
   run: null,
   other: null, // what it is compared with
-  runName: "", // what they are called beside each other
+  runName: "", // their names when shown beside each other
   otherName: "",
   laying: null, // how its task is laid out; null where the page does not know
-  original: null, // the spec of the example as it was
+  original: null, // the spec of the unedited example
   canReach: false, // whether the machine is in the page
 };
 
 /** edit(spec), go(step), play(on), choose(example), intervene(list), show(heads), tape(slots): set by viewer.js. */
 export const actions = {};
 
-/** The stretch of the tape that is shown. The tape is a ring: a stretch may go past the last slot to the first. */
+/** The stretch of the tape that is shown. The tape is a ring: a stretch may wrap around its end. */
 export function shownSlots() {
   const { slots, used } = state.run;
   let [first, count] = state.onlyUsed ? used : [0, slots];

@@ -1,4 +1,4 @@
-/* The narration, in three fixed places: the step and phase, what the heads do, what is answered. */
+/* The narration, in three fixed places: the step and phase, what the heads do, and the answer. */
 
 import { byId, element } from "./page-data.js";
 import { nameAt } from "./rows.js";
@@ -10,8 +10,8 @@ const said = (text, name) => element(name && name !== "quiet" ? "b" : "span", { 
 function phaseParts(run, step) {
   const within = run.stretches.find(([start, end]) => start <= step && step < end);
   if (!run.asked) return [said("The machine is running.")];
-  if (run.picture) return [said("It sees a drawing and names it.")];
-  const word = run.words.length ? [said(run.counted[step] ? "; a word is due." : `; the word is “${run.wordAt(run.inputs, step)}”.`)] : [said(".")];
+  if (run.picture) return [said("It is shown a drawing and outputs its label.")];
+  const word = run.words.length ? [said(run.counted[step] ? "; it has to output a word." : `; the word is “${run.wordAt(run.inputs, step)}”.`)] : [said(".")];
   return [said("It is "), said(run.phase(step), "phase"), said(within ? ` (${within[2]})` : ""), ...word];
 }
 
@@ -62,7 +62,7 @@ export function tellStory() {
   byId("story-answer").replaceChildren(element("span", { class: "line" }, ...answerParts(run, step)), ...compared);
 }
 
-/** What a screen reader is told of a step. */
+/** A step in words, for screen readers. */
 export const stepWords = () => `step ${state.step + 1} of ${state.run.steps}, ${state.run.phase(state.step)}`;
 
 const count = (number) => number.toLocaleString("en");
@@ -71,5 +71,6 @@ const count = (number) => number.toLocaleString("en");
 export function verdict(run) {
   const unit = run.choice ? "answers" : "bits";
   if (!run.asked) return "no target";
+  if (run.asked === 1) return `${unit.slice(0, -1)} ${run.errors ? "wrong" : "correct"}`;
   return run.errors ? `${count(run.errors)} of ${count(run.asked)} ${unit} wrong` : `all ${count(run.asked)} ${unit} correct`;
 }

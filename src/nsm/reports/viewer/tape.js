@@ -25,7 +25,7 @@ export function tapePlan(run) {
   return { reads, writes, width, top, contents, height: top + contents + writes.length * (LANE + GAP) + AXIS };
 }
 
-/** Where a number lies on the ramp: by the square root, so that small ones are seen beside large. */
+/** The position of a number on the colour ramp: its square root, so that small numbers stay visible. */
 const shadeOf = (value, limit) => 0.5 + 0.5 * Math.sign(value) * Math.sqrt(Math.min(1, Math.abs(value) / limit));
 
 export function drawTape(canvas, run, step, size) {
@@ -105,7 +105,7 @@ export function slotUnder(canvas, event) {
   return slot(Math.floor(within(canvas, event)[0] * count));
 }
 
-/** What the tape tells of the point under the pointer. */
+/** A description of the tape under the pointer. */
 export function tellTape(canvas, run, event) {
   const { step } = state;
   const plan = tapePlan(run);

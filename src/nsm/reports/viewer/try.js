@@ -14,7 +14,7 @@ let marked = null; // the column of this step
 const EDITORS = { Omniglot: buildDrawingEditor, Babi: buildStoryEditor };
 const MOST_SLOTS = 512;
 
-/** Build all of it anew: for another sequence, or where more than a bit has changed. */
+/** Rebuild all of it: for another sequence, or if more than a bit has changed. */
 export function buildTry() {
   const { laying, spec } = state;
   byId("try").hidden = !laying && !state.run.asked;
@@ -45,7 +45,7 @@ function tools() {
   return made;
 }
 
-/** What the machine made of it. */
+/** The machine's output. */
 export function showAnswer() {
   buildAnswer();
   const again = byId("as-it-was");
@@ -56,7 +56,7 @@ export function refuse(words) {
   byId("refusal").textContent = words;
 }
 
-/** Mark the step in what is shown and what is answered. */
+/** Mark the current step in input and output. */
 export function markTry() {
   const now = editorMarks.find(({ step }) => step === state.step)?.column;
   if (now) follow(now.closest(".scroll"), now.offsetLeft, now.offsetWidth);

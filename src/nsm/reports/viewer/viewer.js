@@ -1,7 +1,7 @@
 /* The execution viewer: a machine in a page, at work on what it is shown.
 
-   What is shown lies in `state`. It changes here only: `run` computes what the machine does with an input, `redraw` shows it,
-   and a step then redraws only what differs from step to step. */
+   What is shown is in `state`, which only this file changes: `run` computes what the machine does with an input, `redraw`
+   shows it, and a step then redraws only what differs from step to step. */
 
 import { addressable, lastFragment, wanted, writeAddress } from "./address.js";
 import { readColours } from "./colours.js";
@@ -21,7 +21,7 @@ import { Refusal } from "./tasks/layout.js";
 import { Laying, knownTask } from "./tasks/tasks.js";
 import { buildTry, markTry, refuse, showAnswer } from "./try.js";
 
-const machines = []; // the machine, and maybe another beside it
+const machines = []; // the machine, and optionally another to compare with
 const samples = new Map();
 const recorded = new Map();
 const ORIGINAL = "original";
@@ -69,7 +69,7 @@ async function change(parts, rebuild = true) {
   } catch (error) {
     Object.assign(state, before);
     if (!(error instanceof Refusal)) throw error;
-    refuse(`It takes ${error.message}.`.replace(/^It takes (“.*)$/, "$1"));
+    refuse(`The input needs ${error.message}.`.replace(/^The input needs (“.*)$/, "$1"));
     return false;
   }
   refuse("");
@@ -109,7 +109,7 @@ function redraw() {
 
 function drawNow() {
   const { run: shown, other, step } = state;
-  // First what asks how large things are, then what changes words: else every step would be laid out several times.
+  // First measure sizes, then change text: otherwise every step would be laid out several times.
   drawPlayhead();
   drawTape(byId("tape"), shown, step);
   if (other) drawTape(byId("tape-2"), other, step);
@@ -211,7 +211,7 @@ function theme(dark) {
 
 let silence = 0;
 
-/** Say something beside the buttons for a while. */
+/** Show a message beside the buttons for a while. */
 function say(words) {
   byId("said").textContent = words;
   clearTimeout(silence);
@@ -282,7 +282,7 @@ function about(laying) {
   const task = laying ? `${laying.about} ` : "";
   const means = programs ? `A program is a set of weights that steers a head over the tape. Each head stores ${programs} of them and, at every step, uses one or a weighted mix.` : "This machine stores no programs: each head has one set of weights, used at every step.";
   const named = parts.map((name) => ({ state: "state network", output: "output layer" })[name]).join(" and the ");
-  return task + means + (named && ` So do the ${named}.`);
+  return task + means + (named && ` So ${parts.length > 1 ? "do" : "does"} the ${named}.`);
 }
 
 async function begin() {
@@ -295,14 +295,14 @@ async function begin() {
   state.canReach = machines.length > 0;
   state.slots = DOCUMENT.slots ?? null;
   byId("link").hidden = !addressable();
-  byId("header").hidden = byId("main").hidden = false; // laid out, and not seen before it is ready
+  byId("header").hidden = byId("main").hidden = false; // laid out, but not visible before it is ready
   const opened = location.hash.length > 1;
   if (opened) await address();
   if (!state.run) await choose(0);
   listen();
   byId("message").hidden = true;
   document.body.dataset.ready = "true";
-  // It opens playing, unless an address says where to look, or motion is not wanted.
+  // It opens playing, unless the address names a step or the user prefers reduced motion.
   if (!opened && !matchMedia("(prefers-reduced-motion: reduce)").matches) play(true);
 }
 

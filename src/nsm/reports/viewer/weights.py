@@ -1,4 +1,4 @@
-"""A machine as a page carries it: its configuration and its weights, from which machine/weights.js builds it."""
+"""A machine in a page: its configuration and its weights, from which machine/weights.js builds it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from nsm.tree import to_json
 def portable(machine: Machine) -> dict[str, Any] | None:
     """A machine as JSON data, its weights exact in float32; None for one whose steps the page's machine doesn't have.
 
-    That is a machine with a memory of the user's own, of a subclass, with hooks or parametrisations, or in another
-    precision. The bytes of the numbers are sorted by their place, first all lowest bytes: that way they compress.
+    That is a machine with a user's own memory, of a subclass, with hooks or parametrisations, or in another precision.
+    The bytes are grouped by significance, all lowest bytes first, so that they compress well.
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in machine.state_dict().items()}
     try:

@@ -34,7 +34,7 @@ export function buildAnswer() {
   place.append(...verdicts);
 }
 
-/** The answer's bits, a column for each step that counts; answers to different tasks stand a little apart. */
+/** The answer's bits, a column for each step that counts; answers to different tasks are set apart a little. */
 function drawAnswer(run) {
   const size = run.targets.columns;
   let gaps = 0;
@@ -62,7 +62,7 @@ export function follow(scroller, left, width) {
   if (left < scroller.scrollLeft + width || left + 2 * width > scroller.scrollLeft + scroller.clientWidth) scroller.scrollLeft = left - scroller.clientWidth / 2;
 }
 
-/** The right names in turn, with what it called them where that was another. */
+/** The outputs in turn, and the targets where they differ. */
 function nameStrip(run) {
   const strip = element("div", { class: "names" });
   for (const t of answerSteps) {
@@ -75,7 +75,7 @@ function nameStrip(run) {
   return strip;
 }
 
-/** The story as it is read, its answers where they are asked for. */
+/** The story as it is read, with the answers at their places. */
 function storyWords(run) {
   const text = element("div", { class: "story-words" });
   let line = element("p", {});

@@ -1,6 +1,6 @@
 /* Editors of tasks on bits. Each fills a place and says which of its columns stands for which step.
 
-   `edit(spec)` hands over what a person made of it; what a stroke of the pointer changes is changed in place. */
+   `edit(spec)` passes on the edited spec; what a stroke of the pointer changes is changed in place. */
 
 import { element } from "../page-data.js";
 import { bitGrid, prioritySlider, stepper } from "./widgets.js";
@@ -77,7 +77,7 @@ function sourceEditor(place, spec, edit) {
   return columns.map((column, n) => ({ column, step: 2 * n }));
 }
 
-/** The steps of a subtask's input: where the first of it is shown. */
+/** The first step of a subtask's input. */
 function firstSteps(laying, spec) {
   const sample = laying.lay(spec);
   return laying.task.subtasks.map((_, n) => sample.subtask.indexOf(n));

@@ -61,7 +61,7 @@ function drawingPad(done) {
   return element("div", { class: "pad-place" }, pad, element("div", {}, element("button", { type: "button", class: "small", onclick: use }, "add it"), element("button", { type: "button", class: "small", onclick: clear }, "clear")));
 }
 
-let chosenPlace = -1; // the place in the strip that is changed, −1: after the last
+let chosenPlace = -1; // the place in the strip to change, −1: after the last
 let drawnName = 0;
 
 /** Build the editor; returns [{ column, step }]. */

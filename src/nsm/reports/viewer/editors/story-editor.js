@@ -3,7 +3,7 @@
 import { element } from "../page-data.js";
 import { completions } from "../tasks/stories.js";
 
-/** The last question of a text apart from what goes before it; without the answer, which nobody types. */
+/** A text split into its last question, without the answer, and everything before it. */
 function divided(text) {
   const lines = text.trimEnd().split("\n");
   const last = lines.at(-1);
@@ -11,7 +11,7 @@ function divided(text) {
   return [lines.slice(0, -1).join("\n"), last];
 }
 
-/** What a field says, without a word that is still being typed: one that is none yet and may become one. */
+/** The text of a field, without a last word that is still being typed: not known yet, but the start of a known one. */
 function typed(field, words) {
   const at = document.activeElement === field ? field.selectionStart : -1;
   const word = at < 0 ? "" : (field.value.slice(0, at).match(/[a-z]+$/i)?.[0].toLowerCase() ?? "");

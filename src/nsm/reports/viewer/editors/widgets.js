@@ -17,7 +17,7 @@ export function bitGrid(vectors, label, toggle) {
     const [column, row] = cell.dataset.at.split(" ").map(Number);
     cell.setAttribute("aria-pressed", toggle(column, row)[row] === "1");
   };
-  let painting = null; // what a stroke of the mouse sets bits to
+  let painting = null; // the value that a stroke of the mouse gives to bits
   let pressed = false; // whether a click is the end of such a stroke
   grid.addEventListener("pointerdown", (event) => {
     if (!event.target.dataset.at || event.pointerType === "touch") return;
@@ -35,7 +35,7 @@ export function bitGrid(vectors, label, toggle) {
     if ((event.target.getAttribute("aria-pressed") === "true") !== painting) flip(event.target);
   });
   grid.addEventListener("click", (event) => {
-    // A mouse has flipped it when it was pressed; a finger, a key or a screen reader does now.
+    // A mouse flipped it when its button was pressed; a finger, a key or a screen reader flips it now.
     if (event.target.dataset.at && !pressed) flip(event.target);
   });
   grid.addEventListener("keydown", (event) => {
@@ -63,7 +63,7 @@ export function stepper({ name, count, low, high }, change) {
 
 const PRIORITY_HEIGHT = 56;
 
-/** A priority as a bar about a line, to drag or to move with the arrow keys. */
+/** A priority as a bar above or below a line, to drag or to move with the arrow keys. */
 export function prioritySlider(value, label, change) {
   const fill = element("i", {});
   const bar = element("div", { class: "priority", role: "slider", tabindex: 0, "aria-label": label, "aria-valuemin": -1, "aria-valuemax": 1 }, fill);

@@ -1,5 +1,5 @@
 // The arithmetic all parts share. Vectors are Float64Arrays. Weights are {data, shape} and stay the Float32Arrays they
-// were trained as; their numbers lie as in torch, the last dimension next to each other.
+// were trained as, in torch's memory layout: the last dimension is contiguous.
 
 export const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 export const softplus = (x) => (x > 20 ? x : Math.log1p(Math.exp(x)));
@@ -23,7 +23,7 @@ export function linear(x, weight, bias) {
   return out;
 }
 
-/** e^x / Σ e^x; what is −∞ gets nothing. */
+/** e^x / Σ e^x; −∞ gives 0. */
 export function softmax(logits) {
   const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
   const powers = logits.map((logit) => Math.exp(logit - most));

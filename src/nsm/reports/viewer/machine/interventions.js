@@ -1,22 +1,22 @@
-// What one does to a machine while it runs: nsm/interventions.py, with the same kinds and fields. An intervention is
+// Changes to a machine while it runs: nsm/interventions.py, with the same kinds and fields. An intervention is
 //
 //   {kind: "ForceProgram", head, program, start, stop}     a head runs one program only
 //   {kind: "ForbidProgram", head, program, start, stop}    a head runs any but one
-//   {kind: "EraseSlot", slot, step}                        a slot is blank again before a step
-//   {kind: "SwapSlots", first, second, step}               what stands in two slots changes places before a step
+//   {kind: "EraseSlot", slot, step}                        a slot gets its initial content before a step
+//   {kind: "SwapSlots", first, second, step}               two slots swap their contents before a step
 //   {kind: "MoveHead", head, by, step}                     at a step a head is `by` slots further than it would be
-//   {kind: "PlaceHead", head, slot, step}                  at a step a head is on one slot, with all it has
+//   {kind: "PlaceHead", head, slot, step}                  at a step a head is on one slot, with its whole weight
 //   {kind: "SilenceNoise", start, stop}                    no noise
 //
-// Steps, slots and programs count from 0; heads are called "read 1", "write 1", … as in `Machine.heads`. Programs are also
-// those of "state" and "output", the state network and the output layer, where these are in `Machine.parts`. What has a
-// start and a stop holds from the one until before the other, by default from the first step and for ever.
+// Steps, slots and programs count from 0; heads are named "read 1", "write 1", … as in `Machine.heads`. "state" and
+// "output" name the programs of the state network and the output layer, if these are in `Machine.parts`. With a start and a
+// stop, it applies from `start` to before `stop`, by default from the first step to the end.
 
 import { zeros } from "./algebra.js";
 
 const whole = (low, high) => (value) => Number.isInteger(value) && value >= low && value < high;
 
-/** The fields of each kind, with what they may be in a machine on a tape of so many slots. */
+/** The fields of each kind, with their valid values in a machine on a tape of `slots` slots. */
 function fieldsOf(kind, machine, slots) {
   const head = (value) => machine.heads.some(({ name }) => name === value);
   const chooser = (value) => head(value) || machine.parts.includes(value);
@@ -34,7 +34,7 @@ function fieldsOf(kind, machine, slots) {
   return Object.hasOwn(known, kind) ? known[kind] : null;
 }
 
-/** Throws an Error that says so unless these are interventions that a machine on so many slots can have. */
+/** Throws an Error unless these interventions are valid for a machine on a tape of `slots` slots. */
 export function checkInterventions(interventions, machine, slots) {
   for (const intervention of interventions) {
     const fields = fieldsOf(intervention.kind, machine, slots);
@@ -46,7 +46,7 @@ export function checkInterventions(interventions, machine, slots) {
   }
 }
 
-/** The interventions of one step, as `Machine.step` asks for them. */
+/** The interventions of one step, in the form that `Machine.step` needs. */
 export class Touch {
   constructor(interventions, step, machine) {
     const now = ({ step: at, start = 0, stop = null }) => {
@@ -90,11 +90,11 @@ export class Touch {
     const allowed = Array.from({ length: this.machine.programs }, (_, p) => {
       return mine.every(({ kind, program }) => (kind === "ForceProgram") === (program === p));
     });
-    if (!allowed.includes(true)) throw new Error(`${mine[0].head} is left without a program`);
+    if (!allowed.includes(true)) throw new Error(`${mine[0].head} has no program left to run`);
     return allowed;
   }
 
-  /** Where a head is instead of the address it computed. */
+  /** The address that replaces the one a head computed. */
   place(kind, index, address) {
     const slots = address.length;
     for (const move of this.of("MoveHead", "PlaceHead")) {

@@ -55,7 +55,7 @@ export class Machine {
     return this.heads.find((head) => head.name === name);
   }
 
-  /** Who runs programs, by the name of a head or a part: the number of the control head, or the part. */
+  /** What runs programs, by the name of a head or a part: the number of the control head, or the part. */
   chooser(name) {
     return this.head(name)?.control ?? name;
   }
@@ -63,7 +63,7 @@ export class Machine {
   /** The state before the first step, on a tape of any number of slots. States are never changed in place. */
   initialState(slots) {
     slots ??= this.slots;
-    if (!Number.isInteger(slots) || slots < 1) throw new Error(`slots can't be ${slots}`);
+    if (!Number.isInteger(slots) || slots < 1) throw new Error(`slots must be an integer of at least 1, was ${slots}`);
     return {
       step: 0,
       controller: this.controller.initialState(),
@@ -72,11 +72,11 @@ export class Machine {
     };
   }
 
-  /** One time step: x (I), `noise` {cell (n), programs: one (P) a control head} if there is to be any.
+  /** One time step: x (I), `noise` {cell (n), programs: one (P) per control head} if any.
    *
    *  → output (O), logits; the next state; what each head did, {name, kind, address (N), programs (P) or null}; the
    *  programs (P) of the parts that are stored, {name, programs}; and the tape (N·M), the state's own. The step's number,
-   *  which interventions go by, is the state's `step`. Noise for programs is one (P) a control head, then a part. */
+   *  which interventions go by, is the state's `step`. Noise for programs is one (P) per control head, then one per part. */
   step(x, state, interventions = [], noise = {}) {
     checkInterventions(interventions, this, state.memory.memory.length / this.memory.width);
     const touch = new Touch(interventions, state.step, this);
@@ -107,9 +107,9 @@ export class Machine {
     };
   }
 
-  /** A whole sequence, from its first step. `inputs` and `noise`: one a step; `memory: false` leaves the tape out.
+  /** A whole sequence, from its first step. `inputs` and `noise`: one per step; `memory: false` leaves the tape out.
    *
-   *  → outputs, logits; heads as Trace.head_traces() names them, each with an address (N) and program weights (P) a step;
+   *  → outputs, logits; heads as Trace.head_traces() names them, each with an address (N) and program weights (P) per step;
    *  parts as Trace.part_programs() names them, with program weights; and the tape (N·M) after each step. */
   run(inputs, { slots, interventions = [], noise = [], memory = true } = {}) {
     let state = this.initialState(slots);

@@ -10,7 +10,7 @@ const keyValueLogits = (query, strength, keys, count) => similarities(query, key
 const directLogits = (query, strength) => query.map((k) => strength * k);
 const uniformLogits = (query, strength, keys, count) => zeros(count);
 
-/** The program of the largest logit alone; noise is Gumbel's, and only in training is there any. */
+/** Only the program with the largest logit; Gumbel noise is added in training only. */
 function greedy(logits, noise) {
   const noisy = noise ? logits.map((logit, p) => logit + noise[p]) : logits;
   return oneHot(noisy.indexOf(noisy.reduce((a, b) => Math.max(a, b))), noisy.length);
@@ -39,7 +39,7 @@ function program(p, { data, shape: [, size, length] }, bias) {
   return [{ data: turned, shape: [length, size] }, { data: bias.data.subarray(p * length, (p + 1) * length) }];
 }
 
-/** Σ_i w(i) y(i): what programs make, mixed into one. `made` (P) vectors, weights (P). */
+/** Σ_i w(i) y(i): the mixed outputs of the programs. `made` (P) vectors, weights (P). */
 export const blended = (made, weights) => made.map((each, p) => each.map((v) => weights[p] * v)).reduce(plus);
 
 // --- the layer -------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ export class Querying {
     this.strength = [tensor("strength.weight"), tensor("strength.bias")];
   }
 
-  /** ξ^p = [k^p, β^p]; uniform attention asks nothing. */
+  /** ξ^p = [k^p, β^p]; uniform attention has no query. */
   ask(c) {
     if (!this.query[0]) return [zeros(0), 0];
     return [linear(c, ...this.query), softplus(linear(c, ...this.strength)[0])];
@@ -78,7 +78,7 @@ export class StoredProgramLinear extends Querying {
     this.programs = Array.from({ length: config.count }, (_, p) => program(p, tensor("memory.weight"), tensor("memory.bias")));
   }
 
-  /** Σ_i w(i) ([c, 1]·v_i): the mix of what each program makes of c. → (L) */
+  /** Σ_i w(i) ([c, 1]·v_i): the mixed outputs of the programs for c. → (L) */
   execute(c, weights) {
     return blended(this.programs.map((parts) => linear(c, ...parts)), weights);
   }

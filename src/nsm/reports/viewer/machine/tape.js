@@ -38,7 +38,7 @@ export function firstAddress(kind, slots) {
   return kind === "uniform" ? address.fill(1 / slots) : address;
 }
 
-/** Rounded to a whole number, halves to the even one. */
+/** Rounded to an integer, half to even. */
 function rounded(x) {
   const up = Math.round(x);
   return up - x === 0.5 && up % 2 !== 0 ? up - 1 : up;
@@ -57,7 +57,7 @@ export function contentAddress(key, memory, strength, mask = null) {
   return softmax(found.map((d) => strength * d));
 }
 
-/** Σ_i w(i) M(i): what stands where a head looks. → (M) */
+/** Σ_i w(i) M(i): what a head reads. → (M) */
 export function lookedUp(address, memory, width) {
   const read = zeros(width);
   for (let i = 0, at = 0; i < address.length; i++, at += width) {

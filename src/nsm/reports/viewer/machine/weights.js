@@ -1,4 +1,4 @@
-// A machine out of a page: weights.py packs it.
+// Builds the machine in a page, which weights.py packs.
 
 import { Machine } from "./machine.js";
 

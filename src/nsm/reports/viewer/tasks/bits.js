@@ -1,14 +1,14 @@
-/* Tasks on bits: what a person can change of a sequence (`spec`), and the rows of numbers it stands for.
+/* Tasks on bits: what the user can change of a sequence (`spec`), and the rows of numbers it stands for.
 
-   Each task has  read(task, sample) → spec,  phases(task, spec) → { shown, asked },  check(task, spec), which refuses what
-   makes no sense,  sizes(task, spec) → what can be made longer or shorter,  resize(task, spec, name, count),
+   Each task has  read(task, sample) → spec,  phases(task, spec) → { shown, asked },  check(task, spec), which refuses
+   invalid specs,  sizes(task, spec) → what can be made longer or shorter,  resize(task, spec, name, count),
    draw(task, spec) → another of the same sizes,  and  channels(task), how many inputs it takes by itself. */
 
 import { Table, bitsOf, isBits, many, randomBits, require, signal, textOf, wholeNumber } from "./layout.js";
 
 const MOST_STEPS = 400;
 
-/** As many as wanted of a list: shortened, or with more drawn. */
+/** A list of the wanted length: shortened, or extended by drawing more. */
 const fitted = (list, count, make) => [...list.slice(0, count), ...many(Math.max(0, count - list.length), make)];
 
 function checkVectors(vectors, width) {
@@ -32,7 +32,7 @@ const copy = {
   draw: (task, spec) => ({ vectors: spec.vectors.map(() => randomBits(task.width)) }),
 };
 
-/** Mean and standard deviation of the uniform distribution on a range, by which a count is shown. */
+/** Mean and standard deviation of the uniform distribution on a range, which normalise a count. */
 function countScale({ normalise: [low, high], count_mean: mean }) {
   const values = high - low + 1;
   return [mean === "centre" ? (low + high) / 2 : (high - low) / 2, values > 1 ? Math.sqrt((values ** 2 - 1) / 12) : 1];
@@ -85,7 +85,7 @@ const recall = {
   check({ width, item_length: size }, { items, query }) {
     require(Array.isArray(items) && wholeNumber(items.length, 2, 40), "between 2 and 40 items");
     require(items.every((item) => Array.isArray(item) && item.length === size && item.every((vector) => isBits(vector, width))), `items of ${size} vectors`);
-    require(wholeNumber(query, 0, items.length - 2), "a query that something comes after");
+    require(wholeNumber(query, 0, items.length - 2), "a query other than the last item");
   },
   sizes: (task, { items }) => [{ name: "items", count: items.length, low: 2, high: 30 }],
   resize: (task, spec, name, count) => ({
@@ -117,14 +117,14 @@ const sort = {
     require(Array.isArray(items) && wholeNumber(items.length, 1, 60), "between 1 and 60 vectors");
     require(items.every((item) => Array.isArray(item) && isBits(item[0], width)), `vectors of ${width} bits`);
     require(items.every((item) => typeof item[1] === "number" && item[1] >= -1 && item[1] <= 1), "priorities from −1 to 1");
-    require(wholeNumber(asked, 1, items.length), "as many to give back as there are, or fewer");
+    require(wholeNumber(asked, 1, items.length), `between 1 and ${items.length} vectors of output`);
   },
   sizes: (task, { items, asked }) => [
     { name: "vectors", count: items.length, low: 1, high: 40 },
-    { name: "asked for", count: asked, low: 1, high: items.length },
+    { name: "output vectors", count: asked, low: 1, high: items.length },
   ],
   resize: (task, spec, name, count) =>
-    name === "asked for"
+    name === "output vectors"
       ? { ...spec, asked: count }
       : { items: fitted(spec.items, count, () => [randomBits(task.width), priority(2 * Math.random() - 1)]), asked: spec.asked === spec.items.length ? count : Math.min(spec.asked, count) },
   draw: (task, spec) => ({ ...spec, items: spec.items.map(() => [randomBits(task.width), priority(2 * Math.random() - 1)]) }),

@@ -1,4 +1,4 @@
-/* Few-shot classification: drawings in turn, each to be named; the name is told with the next (nsm/tasks/omniglot.py).
+/* Few-shot classification: drawings in turn, each to be labelled; its label is given with the next (nsm/tasks/omniglot.py).
 
    A drawing is a number in the page's own set, or 100 letters of hexadecimal digits: 400 points, ink or none. */
 
@@ -13,13 +13,13 @@ export function pointsOf(drawing, set) {
   return Float32Array.from({ length: side * side }, (_, n) => (parseInt(drawing[n >> 2], 16) >> (3 - (n & 3))) & 1);
 }
 
-/** Points that a person drew, as 100 hexadecimal digits. */
+/** Points that the user drew, as 100 hexadecimal digits. */
 export const digitsOf = (points) =>
   many((side * side) / 4, (n) => points.slice(4 * n, 4 * n + 4).reduce((sum, ink) => 2 * sum + (ink > 0.5 ? 1 : 0), 0).toString(16)).join("");
 
 const shownAt = (sample, t) => sample.inputs.row(t).slice(0, side * side);
 
-/** The different drawings of a sample, each with the name it has there: what a person may choose from. */
+/** The different drawings of a sample, each with its label there, for the user to choose from. */
 export function drawingSet(sample) {
   const set = new Map();
   for (let t = 0; t < sample.inputs.rows; t++) {

@@ -21,7 +21,7 @@ export class Table {
   }
 }
 
-/** What a person put in that no machine can be shown: said beside the editor. */
+/** Why an input is invalid, shown beside the editor. */
 export class Refusal extends Error {}
 
 export function require(holds, words) {

@@ -9,7 +9,7 @@ const WAY = /^how do you go\b/;
 /** The words of a line; "." and "?" are words of their own. */
 const wordsOf = (line) => line.toLowerCase().match(/[a-z]+|[^a-z\s]/g) ?? [];
 
-/** A line as { words, answer, asks }: after a question's "?" comes the right answer, if somebody knows it. */
+/** A line as { words, answer, asks }: after a question's "?" comes the correct answer, if it is known. */
 function parsed(line) {
   const [sentence, rest] = line.includes("?") ? [line.slice(0, line.indexOf("?") + 1), line.slice(line.indexOf("?") + 1)] : [line, ""];
   const words = wordsOf(sentence);
@@ -18,12 +18,12 @@ function parsed(line) {
   return { words, asks, answer: wordsOf(rest).filter((word) => word !== ",") };
 }
 
-/** How many words are asked for: those of the right answer, two for a way from here to there, else one. */
+/** The number of words to answer with: as in the correct answer, two for a path, else one. */
 const blanks = ({ asks, answer, words }) => (asks ? answer.length || (WAY.test(words.join(" ")) ? 2 : 1) : 0);
 
 const linesOf = (text) => text.split("\n").map(parsed).filter(({ words }) => words.length);
 
-/** Words of a text that are none of those known, each once. */
+/** The unknown words of a text, each once. */
 function unknownWords(text, known) {
   const found = linesOf(text).flatMap(({ words, answer }) => [...words, ...answer]);
   return [...new Set(found.filter((word) => word === BLANK || !known.has(word)))];

@@ -5,7 +5,7 @@ import { drawingSet, pictureTask } from "./drawings.js";
 import { Refusal, assemble, many, require } from "./layout.js";
 import { storyTask } from "./stories.js";
 
-/** The nearest whole number, of two the even one, as Python rounds. */
+/** The nearest integer, half to even, as Python rounds. */
 function halfEven(value) {
   const low = Math.floor(value);
   return value - low === 0.5 ? low + (low % 2) : Math.round(value);
@@ -60,7 +60,7 @@ const taskKind = (task) => (task && Object.hasOwn(TASK_KINDS, task.kind) ? TASK_
 /** Whether a page knows how to lay out a task and all it is made of. */
 export const knownTask = (task) => Boolean(taskKind(task)) && (task.subtasks ?? []).every(knownTask);
 
-/** The task of a sample, with the sizes of its machine: what a person puts in, read from it and laid out like it. */
+/** The task of a sample, with the sizes of its machine: reads specs from samples, and lays specs out as samples. */
 export class Laying {
   constructor(task, inputs, outputs, words, sample) {
     this.task = task;
@@ -81,7 +81,7 @@ export class Laying {
     return new Laying(part, this.inputs, this.outputs, this.words, null);
   }
 
-  /** What its subtasks are called. */
+  /** The names of its subtasks. */
   get names() {
     return this.task.subtasks.map(({ kind }) => kind.replace(/(?<=[a-z])(?=[A-Z])/g, "-").toLowerCase());
   }
