@@ -32,7 +32,7 @@ def test_every_part_has_its_share_and_the_last_one_what_is_left(iterations, expe
     for step in range(1, iterations + 1):
         assert sum(weights) == 1
         drawn.append(weights.index(1))
-        weights = curriculum.at(weights, step, iterations)
+        weights = curriculum.at(TWO, weights, step, iterations)
     assert drawn == expected
 
 
@@ -96,8 +96,8 @@ def test_weights_are_positive_numbers_whatever_the_errors(name, value):
 
 def test_the_focus_ends_when_its_share_of_the_iterations_does():
     curriculum = InStages(share=0.5, focus=0.9)
-    most = curriculum.floor + curriculum.limit
-    assert curriculum.at((0.1, 3.0, 0.0), 5, 10) == pytest.approx((0.1, most, most))
+    task, most = Babi((1, 15, 19)), curriculum.floor + curriculum.limit
+    assert curriculum.at(task, (0.1, 3.0, 0.0), 5, 10) == pytest.approx((0.1, most, most))
 
 
 def test_stages_of_tasks_that_are_not_there_are_left_out():
@@ -109,10 +109,25 @@ def test_stages_of_tasks_that_are_not_there_are_left_out():
 
 
 def test_after_its_share_of_the_iterations_all_parts_are_drawn():
-    curriculum, weights = InStages(share=0.5), (0.1, 0.0)
-    assert curriculum.at(weights, 4, 10) == weights
-    assert curriculum.at(weights, 5, 10) == pytest.approx((0.1, curriculum.floor + curriculum.limit))
-    assert curriculum.at((0.1, 0.2), 9, 10) == (0.1, 0.2)
+    curriculum, task, weights = InStages(share=0.5), Babi((1, 15)), (0.1, 0.0)
+    assert curriculum.at(task, weights, 4, 10) == weights
+    assert curriculum.at(task, weights, 5, 10) == pytest.approx((0.1, curriculum.floor + curriculum.limit))
+    assert curriculum.at(task, (0.1, 0.2), 9, 10) == (0.1, 0.2)
+    assert InStages(share=0.0).at(task, weights, 0, 10) != weights
+
+
+def test_a_stage_that_is_not_learned_ends_in_time_for_the_others():
+    """Three stages in 60 of 100 iterations: the second begins at 30 at the latest, and has its focus."""
+    curriculum, task = InStages(("qa1", "qa15", "qa19"), share=0.6, focus=0.75), Babi((1, 15, 19))
+    most = curriculum.floor + curriculum.limit
+    alone = (most, 0.0, 0.0)
+    assert curriculum.at(task, alone, 29, 100) == alone
+    assert curriculum.at(task, alone, 30, 100) == pytest.approx((most, 3 * most, 0))
+    begun = (0.1, 0.3, 0.0)  # earlier: the weights stay
+    assert curriculum.at(task, begun, 30, 100) == begun
+    assert curriculum.at(task, begun, 59, 100) == begun
+    assert curriculum.at(task, begun, 60, 100) == pytest.approx((0.1, 0.3, most))
+    assert curriculum.at(task, alone, 60, 100) == pytest.approx((most, most, most))
 
 
 def test_a_part_alone_is_drawn_without_noise():
@@ -165,7 +180,7 @@ def test_a_run_that_was_stopped_draws_the_same_stories(tmp_path, step):
 
 
 def test_while_the_first_task_is_not_known_no_other_is_drawn(tmp_path):
-    train(answering(InStages(enough=0.0, share=2.0)), tmp_path)
+    train(answering(InStages(enough=0.0, share=9.0)), tmp_path)
     assert RunDirectory(tmp_path).checkpoint("last").state["weights"][1:] == [0, 0]
 
 

@@ -34,7 +34,7 @@ class Curriculum(OneOf, ABC):
     def start(self, task: Task) -> Weights:
         """The weights at the start."""
 
-    def at(self, weights: Weights, step: int, iterations: int) -> Weights:
+    def at(self, task: Task, weights: Weights, step: int, iterations: int) -> Weights:
         """The weights after `step` of so many iterations."""
         return weights
 
@@ -56,7 +56,7 @@ class OneByOne(Curriculum):
     def start(self, task: Task) -> Weights:
         return _only(0, len(task.part_names))
 
-    def at(self, weights: Weights, step: int, iterations: int) -> Weights:
+    def at(self, task: Task, weights: Weights, step: int, iterations: int) -> Weights:
         each = max(1, iterations // len(weights))
         return _only(min(step // each, len(weights) - 1), len(weights))
 
@@ -80,7 +80,8 @@ class InStages(Curriculum):
     enough: float = 0.15
     """A stage is over when the mean error of the parts that joined in it is at most this."""
     share: float = 0.75
-    """All parts are drawn after this share of the iterations at the latest."""
+    """All parts are drawn after this share of the iterations at the latest, and each stage lasts for an equal part of
+    it at most: a skill that is not found must not keep the others waiting."""
     floor: float = 0.02
     """What is added to every error, so that solved tasks are not forgotten."""
     limit: float = 0.3
@@ -105,11 +106,16 @@ class InStages(Curriculum):
         first = self._joining(task)[0]
         return tuple(float(part in first) for part in task.part_names)
 
-    def at(self, weights: Weights, step: int, iterations: int) -> Weights:
-        if 0 not in weights or step < self.share * iterations:
+    def at(self, task: Task, weights: Weights, step: int, iterations: int) -> Weights:
+        joining, until = self._joining(task), self.share * iterations
+        begun = len(joining) if step >= until else 1 + int((len(joining) - 1) * step / until)
+        due = {part for parts in joining[:begun] for part in parts}
+        now = dict(zip(task.part_names, weights, strict=True))
+        if all(now[part] for part in due):
             return weights
         most = self.floor + self.limit
-        return tuple(min(weight, most) or most for weight in weights)
+        shares = {part: min(weight, most) or most for part, weight in now.items() if weight or part in due}
+        return self._focused(task, shares)
 
     def evaluated(self, task: Task, weights: Weights, figures: Figures) -> Weights:
         assert task.breakdown is not None
@@ -120,7 +126,14 @@ class InStages(Curriculum):
         if len(joined) < len(joining) and fmean(errors[part] for part in joined[-1]) <= self.enough:
             joined.append(joining[len(joined)])
             drawn.update(joined[-1])
-        shares = {part: self.floor + min(error, self.limit) for part, error in errors.items() if part in drawn}
+        return self._focused(
+            task, {part: self.floor + min(error, self.limit) for part, error in errors.items() if part in drawn}
+        )
+
+    def _focused(self, task: Task, shares: dict[str, float]) -> Weights:
+        """The weights of all parts from those of the parts that joined, the last of which have what `focus` says."""
+        joining = self._joining(task)
+        joined = [parts for parts in joining if shares.keys() >= set(parts)]
         if len(joined) < len(joining):
             newest = sum(shares[part] for part in joined[-1])
             others = sum(shares.values()) - newest

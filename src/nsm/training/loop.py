@@ -272,7 +272,7 @@ class _Loop:
         if curriculum is None:
             return False
         before = tuple(progress.weights)
-        after = curriculum.at(before, progress.step, iterations)
+        after = curriculum.at(self.experiment.task, before, progress.step, iterations)
         if "validation" in line:
             after = curriculum.evaluated(task, after, line["validation"])
         if not curriculum.comparable and (after != before or progress.step == iterations):
