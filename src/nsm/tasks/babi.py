@@ -72,7 +72,8 @@ class Babi(Classification):
         split: "train" or "test".
         protocol: see `nsm.data.babi.load`.
         weights: the share of the training words that each task gets, up to a factor; empty: as in the data.
-        exchange: in training, permute people, places, directions, … at random within each story.
+        exchange: in training, permute people, places, directions, … at random within each story. Not while the weights
+            draw a single task of several: a new skill is found sooner in stories that repeat.
     """
 
     measures: ClassVar[tuple[Measure, ...]] = (
@@ -169,7 +170,7 @@ class Babi(Classification):
                 chosen = list(self._drawn(stories, draws).reshape(draws.steps, draws.batch_size))
             else:
                 chosen = [_of_epoch(stories, draws.seed, step, draws.batch_size) for step in steps]
-            if self.exchange:
+            if self.exchange and (len(self.tasks) == 1 or sum(weight > 0 for weight in self.weights) != 1):
                 ways = _exchanged(stories, chosen, draws)
                 return [
                     self._batch(stories, indices, input_size, output_size, way)
