@@ -130,11 +130,18 @@ def test_a_stage_that_is_not_learned_ends_in_time_for_the_others():
     assert curriculum.at(task, alone, 60, 100) == pytest.approx((most, most, most))
 
 
-def test_a_part_alone_is_drawn_without_noise():
-    assert not InStages().noisy(Babi((1, 2)), (1.0, 0.0))
-    assert InStages().noisy(Babi((1, 2)), (0.3, 0.1))
-    assert InStages().noisy(Babi((1,)), (1.0,))
-    assert OneByOne().noisy(TWO, (1.0, 0.0))
+def test_skills_are_looked_for_without_noise_until_the_widest_stage_joins():
+    task = Babi((1, 2, 3, 15, 19))
+    curriculum = InStages(("qa1", "qa15", "others", "qa19"))  # 2 and 3 are the others
+    assert not curriculum.augmented(task, (1.0, 0, 0, 0, 0))
+    assert not curriculum.augmented(task, (0.1, 0, 0, 0.3, 0))
+    assert curriculum.augmented(task, (0.1, 0.3, 0.3, 0.1, 0))
+    assert curriculum.augmented(task, (0.1, 0.3, 0.3, 0.1, 0.3))
+    assert InStages(("others", "qa19")).augmented(task, (1.0, 1.0, 1.0, 1.0, 0))
+    assert not InStages().augmented(Babi((1, 2)), (1.0, 0.0))
+    assert InStages().augmented(Babi((1, 2)), (0.3, 0.1))
+    assert InStages().augmented(Babi((1,)), (1.0,))
+    assert OneByOne().augmented(TWO, (1.0, 0.0))
 
 
 def test_others_are_the_parts_that_are_not_named():

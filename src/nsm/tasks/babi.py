@@ -72,8 +72,7 @@ class Babi(Classification):
         split: "train" or "test".
         protocol: see `nsm.data.babi.load`.
         weights: the share of the training words that each task gets, up to a factor; empty: as in the data.
-        exchange: in training, permute people, places, directions, … at random within each story. Not while the weights
-            draw a single task of several: a new skill is found sooner in stories that repeat.
+        exchange: in training, permute people, places, directions, … at random within each story.
     """
 
     measures: ClassVar[tuple[Measure, ...]] = (
@@ -109,6 +108,9 @@ class Babi(Classification):
 
     def weighted(self, weights: tuple[float, ...]) -> Babi:
         return replace(self, weights=weights)
+
+    def unchanged(self) -> Babi:
+        return replace(self, exchange=False)
 
     @property
     def breakdown(self) -> Breakdown:
@@ -170,7 +172,7 @@ class Babi(Classification):
                 chosen = list(self._drawn(stories, draws).reshape(draws.steps, draws.batch_size))
             else:
                 chosen = [_of_epoch(stories, draws.seed, step, draws.batch_size) for step in steps]
-            if self.exchange and (len(self.tasks) == 1 or sum(weight > 0 for weight in self.weights) != 1):
+            if self.exchange:
                 ways = _exchanged(stories, chosen, draws)
                 return [
                     self._batch(stories, indices, input_size, output_size, way)

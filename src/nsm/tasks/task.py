@@ -167,6 +167,10 @@ class Task(OneOf):
         """The task with its parts drawn in proportion to `weights`."""
         raise UserError(f"{self.name} is not a mixture of tasks: a curriculum needs one")
 
+    def unchanged(self) -> Task:
+        """The task without augmentation of its training data."""
+        return self
+
     def singles(self) -> tuple[Task, ...]:
         """The single tasks this one is made of: itself, or its subtasks or parts."""
         return (self,)

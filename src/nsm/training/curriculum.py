@@ -42,8 +42,8 @@ class Curriculum(OneOf, ABC):
         """The weights after an evaluation."""
         return weights
 
-    def noisy(self, task: Task, weights: Weights) -> bool:
-        """Whether the schedule's cell noise is on."""
+    def augmented(self, task: Task, weights: Weights) -> bool:
+        """Whether the schedule's cell noise and the task's augmentation are on."""
         return True
 
 
@@ -141,9 +141,12 @@ class InStages(Curriculum):
             shares |= {part: shares[part] * wanted / newest for part in joined[-1]}
         return tuple(shares.get(part, 0.0) for part in task.part_names)
 
-    def noisy(self, task: Task, weights: Weights) -> bool:
-        """Among noise the first skill is not found: the stories of one part are learned by heart before it is."""
-        return len(task.part_names) == 1 or sum(weight > 0 for weight in weights) > 1
+    def augmented(self, task: Task, weights: Weights) -> bool:
+        """From the widest stage on. Before, skills are looked for one at a time, and are not found in noise."""
+        joining = self._joining(task)
+        _, widest = max((len(parts), number) for number, parts in enumerate(joining))
+        drawn = {part for part, weight in zip(task.part_names, weights, strict=True) if weight}
+        return drawn.issuperset(joining[widest])
 
     def _joining(self, task: Task) -> list[list[str]]:
         """The parts that join in every stage, which are all of the task's."""

@@ -259,8 +259,9 @@ class _Loop:
         if not self.progress.weights:
             self.progress.weights = list(curriculum.start(task))
         weights = tuple(self.progress.weights)
-        self.learner.noisy, self.learner.part = curriculum.noisy(task, weights), weights.index(max(weights))
-        return task.weighted(weights)
+        self.learner.noisy, self.learner.part = curriculum.augmented(task, weights), weights.index(max(weights))
+        drawn = task.weighted(weights)
+        return drawn if self.learner.noisy else drawn.unchanged()
 
     def _batches(self, task: Task) -> Iterator[Batch]:
         schedule = self.schedule
