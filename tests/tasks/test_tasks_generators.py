@@ -250,11 +250,11 @@ def test_one_by_one_a_mixture_goes_from_task_to_task_and_stays_with_the_last():
     task, rule = Mixture(MIXED), OneByOne()
     weights = rule.start(task)
     assert weights == (1, 0)
-    parts = [rule.at(weights, step, 10).index(1) for step in (0, 4, 5, 9, 10, 1000)]
+    parts = [rule.at(task, weights, step, 10).index(1) for step in (0, 4, 5, 9, 10, 1000)]
     assert parts == [0, 0, 1, 1, 1, 1]
-    assert [rule.at((1, 0, 0), step, 11).index(1) for step in range(11)] == [0] * 3 + [1] * 3 + [2] * 5
+    assert [rule.at(task, (1, 0, 0), step, 11).index(1) for step in range(11)] == [0] * 3 + [1] * 3 + [2] * 5
     for step in (0, 5):
-        batch = task.weighted(rule.at(weights, step, 10)).batch(0, 0, step, 3)
+        batch = task.weighted(rule.at(task, weights, step, 10)).batch(0, 0, step, 3)
         assert part_of(batch) == (step == 5)
 
 

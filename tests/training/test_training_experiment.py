@@ -279,7 +279,7 @@ class Odd(Copy):
     ("experiment", "message"),
     [
         (small(random_slots=1), "experiment.schedule.random_slots must be bool, was 1"),
-        (small(task=Odd(width=2, extra={1})), "experiment.task.extra must be a number, a text"),
+        (small(task=Odd(width=2, extra={1})), "experiment.task.extra must be a number, string"),
         (small(task=Mine(width=2, extra="x")), "experiment.task.extra must be int, was 'x'"),
         (small(optimiser=Optimiser(momentum=True)), "experiment.optimiser.momentum must be float, was True"),
     ],
