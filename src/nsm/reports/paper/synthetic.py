@@ -256,5 +256,7 @@ def continual(evidence: Evidence, settings: Settings, group: Group) -> Part:
         f"mean. {'Error bars are one standard deviation over seeds. ' if several else ''}The dotted line is chance "
         "level.",
     )
-    finding = f"After the last task the mean bit accuracy is {' and '.join(means)}."
+    *first, last = means
+    listed = f"{', '.join(first)} and {last}" if first else last
+    finding = f"After the last task the mean bit accuracy is {listed}."
     return Part(finding, claims, [table, *([readings] if readings.rows else []), picture])
