@@ -93,6 +93,7 @@ def test_another_process_loads_the_cache_and_gives_the_same_bytes():
     assert "compiling" not in said
 
 
+@pytest.mark.thorough
 def test_freshly_compiled_kernels_give_the_same_bytes_and_are_compiled_once_for_all(tmp_path):
     """By one of two processes that start together, and for a copy of the package that lies elsewhere."""
     here = digest(case(MEMORIES[0]).fused())

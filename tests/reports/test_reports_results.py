@@ -351,6 +351,7 @@ def test_collecting_twice_gives_the_same_files(runs, kept):
     assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.thorough
 def test_collecting_may_be_killed_at_any_moment(runs, tmp_path, monkeypatch):
     """What was kept before is there, old or new, and the next time all is as if nothing had happened."""
 

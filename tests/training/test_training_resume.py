@@ -155,6 +155,7 @@ def test_a_run_goes_on_on_the_back_end_it_was_begun_on(tmp_path):
 # --- kills ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_killed_at_every_operation_on_the_disk(tmp_path, monkeypatch):
     """At the k-th write, fsync, rename, mkdir or removal, for all k: the next start ends as the straight run does."""
     experiment = small(iterations=6, checkpoint_every=2, evaluate_every=3, keep_checkpoints=1, persistent=True)
@@ -182,6 +183,7 @@ def test_killed_at_every_operation_on_the_disk(tmp_path, monkeypatch):
         shutil.rmtree(directory)
 
 
+@pytest.mark.thorough
 def test_killed_at_random_instants(tmp_path):
     experiment = small(iterations=150, checkpoint_every=4, evaluate_every=12)
     train(experiment, tmp_path / "straight", "fused")
