@@ -39,10 +39,10 @@ def test_there_is_a_report_of_all_that_is_published():
 
 def test_no_machine_is_passed_over():
     every = {path.parent.relative_to(KEPT).parts[0] for path in KEPT.rglob("config.json")}
-    assert every <= {"single", "ablation", "factorial", "sequencing", "continual", *NEEDS_DATA}
+    assert every <= {"single", "ablation", "factorial", "sequencing", "continual", "complete", *NEEDS_DATA}
 
 
-@pytest.mark.parametrize("name", machines("single", "ablation", "factorial", "sequencing"))
+@pytest.mark.parametrize("name", machines("single", "ablation", "factorial", "sequencing", "complete"))
 def test_a_kept_machine_makes_the_mistakes_that_were_published(name):
     published = RunDirectory(KEPT / name).outcome().best.figures
     found = evaluated(name)["figures"]
