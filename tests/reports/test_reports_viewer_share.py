@@ -320,6 +320,8 @@ def test_in_a_notebook_it_runs_in_a_closed_frame(open_page, text):
     frame = page.frame_locator("iframe")
     frame.locator("body[data-ready]").wait_for()
     frame.locator("#editor .bit").first.click()
+    # The browser does not always tell a closed frame that motion is to be reduced, and then the page plays as it opens.
+    frame.locator("#first").click()
     frame.locator("#forward").click()
     assert frame.locator("#story-step").inner_text().startswith("Step 2 of")
     assert frame.locator("#link").is_hidden()
